@@ -8,6 +8,7 @@ memory-mapped.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import uuid
@@ -148,6 +149,23 @@ class Location:
         `tidegate.pipelines.lake.commits.NO_LINKS` if the storage cannot do this."""
         with self._written_beside(content) as unfinished:
             os.link(unfinished, self._at)
+
+    def put_instead(self, content: bytes, tag: Tag | None) -> bool:
+        """Write a file, whole or not at all, in place of the one that had this tag (None: of none). False, and nothing
+        is written, where another writer was faster or is at it now."""
+        folder = os.open(os.path.dirname(self._at), os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks: a writer that pauses below may come late
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+            if self.tag() != tag:
+                return False
+            self.put(content)
+            return True
+        finally:
+            os.close(folder)
 
     @contextmanager
     def _written_beside(self, content: bytes) -> Iterator[str]:

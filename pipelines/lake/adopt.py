@@ -18,7 +18,6 @@ from deltalake.transaction import AddAction
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
-from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.commits import Removal, commit
 from tidegate.pipelines.lake.delta_log import (
     Table,
@@ -30,7 +29,7 @@ from tidegate.pipelines.lake.delta_log import (
     plain,
     root_of,
 )
-from tidegate.pipelines.lake.lake import Lake
+from tidegate.pipelines.lake.publishers import refuse_other_publisher
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
 from tidegate.pipelines.location import Address, Location, dataset_of
@@ -144,8 +143,7 @@ def _adopted(
         )
     if last == epoch:
         return 0
-    if last is None:
-        _refuse_shared(delta, table, application)
+    refuse_other_publisher(delta, table, application)
     require_whole(folder, files, epoch)
     actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
     if instead_of is not None:
@@ -161,23 +159,6 @@ def _adopted(
             next_command=STATUS,
         )
     return sum(file.rows for file in files)
-
-
-def _refuse_shared(delta: Table, path: Address, application: str) -> None:
-    """Raise LakeError where a first publication meets one of another INSERT, in the very version that the commit builds
-    on: rows carry generation and epoch alone, so nobody could tell any more whose they are."""
-    own = Lake.application_parts(application)
-    if own is None or own[2] != "publish" or not isinstance(delta, TableState):
-        return
-    made = [parts for name in delta.applications if (parts := Lake.application_parts(name)) is not None]
-    publishers = [(lake, owner) for lake, owner, role in made if role == "publish"]
-    if publishers and own[:2] not in publishers:
-        raise LakeError(
-            f"the table holds rows published by {publishers[0][1]} meanwhile, and a target is that of one INSERT",
-            where=str(path),
-            state=f"what is there stays; nothing of {own[1]} was published",
-            next_command="write a new INSERT, with its own 'insert.id', into a new target in place of this one",
-        )
 
 
 def there(path: Address) -> Table:

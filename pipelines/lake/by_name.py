@@ -4,11 +4,15 @@ A listing takes 0.8 ms of processor time for each thousand names, and the log of
 600,000 of them in a week. The name of the next version's file is known before the file is there, so that name is
 opened. Versions leave a log from the oldest on (Delta's rule, `upkeep.clean_log`). So while version V is there, no
 later one has been removed, and a missing V + 1 was never committed.
+
+A version is there only while its own commit is: a checkpoint alone shows nothing, as a process that was stopped while
+it wrote one puts it into a log that has gone on without it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +31,9 @@ if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as 
 MOST = 1_000
 """The most commits that are read by name, one after another. A log that has more since its checkpoint was written by
 someone else, and is left to delta-rs."""
+
+VERSIONED = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
+"""The files of a log that are of a version: its number, and what the file is of it."""
 
 READER_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
 """Reader features that a table may require, beside the two reader versions that require none: tables of Tidegate
@@ -166,19 +173,39 @@ def checkpoint_of(log: Location, version: int) -> Location:
 
 
 def seen(log: Location, version: int) -> Tag | None:
-    """The tag of a version's file in the log; None where it is gone. A checkpoint does not stand for its version: a
-    process that slept while it wrote one may put it into a log that was cleaned up past it."""
+    """The tag of a version's commit in the log; None where it is gone."""
     return file_of(log, version).tag()
 
 
 def last_checkpoint(log: Location) -> int | None:
-    """The version that the log names as its last checkpoint; None where it has none, or one of several files. Whether
-    the log still has that version is for the caller to see (`seen`)."""
+    """The version that the log names as its last checkpoint; None where it has none, or one of several files. Raises
+    ValueError where that version has left the log: a process that was stopped has named it after the log had gone
+    on."""
     try:
         checkpoint = json.loads((log / "_last_checkpoint").read())
     except FileNotFoundError:
         return None
-    return None if checkpoint.get("parts") or "v2Checkpoint" in checkpoint else checkpoint["version"]
+    if checkpoint.get("parts") or "v2Checkpoint" in checkpoint:
+        return None
+    version = checkpoint["version"]
+    if seen(log, version) is None:
+        raise ValueError(f"{log} has no version {version}, which it names as its last checkpoint")
+    return version
+
+
+def name_checkpoint(log: Location, version: int, hint: bytes) -> bool:
+    """Have the log name a version's checkpoint as its last one, by `hint`, unless it names that or a later one. Whether
+    it names such a one now: not so while another writer is at it."""
+    place = log / "_last_checkpoint"
+    try:
+        text, there = place.read_tagged()
+    except FileNotFoundError:
+        return place.put_instead(hint, None)
+    try:
+        named = int(json.loads(text)["version"])
+    except (ValueError, KeyError, TypeError):  # damaged
+        named = -1
+    return named >= version or place.put_instead(hint, there)
 
 
 def removed_since(root: Location, at: int, moment: int) -> set[str] | None:

@@ -24,7 +24,16 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake.by_name import MOST, TableState, checkpoint_of, file_of, last_checkpoint, seen
+from tidegate.pipelines.lake.by_name import (
+    MOST,
+    VERSIONED,
+    TableState,
+    checkpoint_of,
+    file_of,
+    last_checkpoint,
+    name_checkpoint,
+    seen,
+)
 from tidegate.pipelines.location import Address, Location
 
 log = logging.getLogger(__name__)
@@ -98,14 +107,19 @@ def commit(
         if error.errno in NO_LINKS:
             return _by_delta_rs(table, root, actions, marks or {}, note)
         raise
-    if seen(table.log, table.at) is None:
-        # What was looked at has been cleaned up meanwhile, so this version had been there before, and went too.
-        file_of(table.log, version).delete()
-        raise CommitFailedError(f"the log of {root} went on past version {table.at} and was cleaned up")
+    _require_last(table.log, table.at)
     every = int(table.described.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))
     if version % every == 0:
         checkpoint(table.root, version)
     return None
+
+
+def _require_last(folder: Location, version: int) -> None:
+    """Take back the commit after a version, and raise CommitFailedError, if that version has left the log: it was
+    cleaned up meanwhile, so the one after it had been there before, and went too."""
+    if seen(folder, version) is None:
+        file_of(folder, version + 1).delete()
+        raise CommitFailedError(f"{folder} went on past version {version} and was cleaned up")
 
 
 def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float, most: float) -> T:
@@ -122,41 +136,46 @@ def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: fl
 
 def checkpoint(root: Location, version: int) -> None:
     """Write the checkpoint of a version, by delta-rs in a folder that has only links to the commits since the last
-    checkpoint. If it cannot be written, that is logged, and the next interval tries again: the log only gets longer."""
+    checkpoint. If it cannot be written, that is logged, and the next interval tries again: the log only gets longer.
+
+    A process that was stopped here may come back to a log that was cleaned up past the version. Its checkpoint is
+    nobody's then, and the log goes on naming the later one.
+    """
     folder = root / "_delta_log"
     try:
-        needed = _since_checkpoint(folder, version)
-        if needed is None:
-            return DeltaTable(str(root)).create_checkpoint()
         with tempfile.TemporaryDirectory(prefix="tidegate-checkpoint-") as apart:
             links = Location(apart) / "_delta_log"
             links.make()
-            for file in needed:
+            for file in _by_names(folder, version) or _listed(folder, version):
                 file.fetched_to(links)
             DeltaTable(apart).create_checkpoint()
-            for made in (checkpoint_of(links, version), links / "_last_checkpoint"):
-                if not _is_news(folder, version):
-                    return None  # others have gone on meanwhile, and the log may be cleaned up past it
-                (folder / made.name).put(made.read())
+            made = checkpoint_of(folder, version)
+            made.put(checkpoint_of(links, version).read())
+            if seen(folder, version) is None:
+                made.delete()
+            else:
+                name_checkpoint(folder, version, (links / "_last_checkpoint").read())
     except (DeltaError, OSError, ValueError) as error:
         log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
 
 
-def _is_news(folder: Location, version: int) -> bool:
-    """Whether a checkpoint of this version is newer than the log's last one, and its version is still in the log. A
-    process that sleeps between this and writing may still be late: readers believe a checkpoint only where its version
-    is in the log."""
-    last = last_checkpoint(folder)
-    return seen(folder, version) is not None and (last is None or last < version)
-
-
-def _since_checkpoint(folder: Location, version: int) -> list[Location] | None:
-    """The log files that make up a version; None if finding them takes a listing."""
-    last = last_checkpoint(folder)
+def _by_names(folder: Location, version: int) -> list[Location] | None:
+    """The log files that make up a version, from the checkpoint on that the log names as its last; None if they are not
+    all there."""
+    try:
+        last = last_checkpoint(folder)
+    except (ValueError, KeyError, TypeError):  # it names one that is gone
+        return None
     first = 0 if last is None else last + 1
-    needed = [] if last is None else [checkpoint_of(folder, last), folder / "_last_checkpoint"]
+    needed = [] if last is None else [checkpoint_of(folder, last)]
     needed += [file_of(folder, each) for each in range(first, min(version, first + MOST) + 1)]
     return needed if version <= first + MOST and all(map(Location.is_there, needed)) else None
+
+
+def _listed(folder: Location, version: int) -> list[Location]:
+    """The same by a listing: all that the log has up to a version."""
+    names = [entry for piece in folder.listed() for entry in piece if VERSIONED.fullmatch(entry.name)]
+    return [entry.location for entry in names if int(entry.name[:20]) <= version]
 
 
 def _writable(table: TableState) -> bool:
@@ -245,27 +264,32 @@ def _by_delta_rs(
     delta = DeltaTable(str(root))
     if delta.version() != table.version():
         raise CommitFailedError(f"{root} has gone on from version {table.version()} to {delta.version()}")
-    now = system_clock()
-    delta.create_write_transaction(
-        [
-            action
-            if isinstance(action, AddAction)
-            else RemoveAction(
-                unquote(action.path),
-                data_change=action.news,
-                deletion_timestamp=now,
-                size=action.size,
-                partition_values=dict(action.partition),
-            )
-            for action in actions
-        ],
-        "append",
-        delta.schema(),
-        partition_by=list(delta.metadata().partition_columns),
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(name, version) for name, version in marks.items()],
-            custom_metadata={"userMetadata": note} if note else None,
-            max_commit_retries=0,
-        ),
-        post_commithook_properties=NO_CLEANING,
-    )
+    folder, now = Location(root) / "_delta_log", system_clock()
+    was_there = seen(folder, delta.version()) is not None  # others keep a checkpoint alone
+    try:
+        delta.create_write_transaction(
+            [
+                action
+                if isinstance(action, AddAction)
+                else RemoveAction(
+                    unquote(action.path),
+                    data_change=action.news,
+                    deletion_timestamp=now,
+                    size=action.size,
+                    partition_values=dict(action.partition),
+                )
+                for action in actions
+            ],
+            "append",
+            delta.schema(),
+            partition_by=list(delta.metadata().partition_columns),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(name, version) for name, version in marks.items()],
+                custom_metadata={"userMetadata": note} if note else None,
+                max_commit_retries=0,
+            ),
+            post_commithook_properties=NO_CLEANING,
+        )
+    finally:
+        if was_there:
+            _require_last(folder, table.version())

@@ -92,25 +92,16 @@ def _tag_of(table: DeltaTable) -> Tag | None:
 
 
 def brought_up_to_date(table: DeltaTable) -> DeltaTable:
-    """A table that was opened before, as it is now: opened anew where its log goes less far than it did."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        bring_up_to_date(table)
-        return table
-    except DeltaError:
-        return DeltaTable(str(root_of(table)))
-
-
-def bring_up_to_date(table: DeltaTable) -> None:
-    """Update an opened table with the commits made since. If there are none, two look-ups in its log show it; listing
-    the log would take longer the longer it is."""
+    """A table that was opened before, as it is now; `table` itself stays at its version, which a commit of this process
+    may be about to follow. If there is nothing new, two look-ups in its log show it; listing the log would take longer
+    the longer it is."""
     log, version = root_of(table) / "_delta_log", table.version()
     # The log may have been cleaned up meanwhile, past where this table stands.
-    gone = not by_name.file_of(log, version).is_there()
-    if gone or by_name.file_of(log, version + 1).is_there():
-        table.update_incremental()
+    if by_name.file_of(log, version).is_there() and not by_name.file_of(log, version + 1).is_there():
+        return table
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(root_of(table)))
 
 
 NOT_COMMITTED = -1

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tidegate.pipelines.connectors.table import Table
     from tidegate.pipelines.sql.model import Insert
 
+PUBLISHED = "_data"
+"""The folder of a target with the folders of its INSERTs' published files."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -44,7 +47,7 @@ class Places:
     @property
     def published(self) -> Location:
         """Where its epochs stage the rows that they publish: their files stay there."""
-        return self.target / "_data" / self.insert
+        return self.target / PUBLISHED / self.insert
 
     @property
     def quarantine(self) -> Location:

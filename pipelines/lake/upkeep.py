@@ -5,6 +5,7 @@ All at once (`tidy`), or in pieces that a run does between two ticks: `put_toget
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
@@ -157,7 +158,6 @@ def _by_epoch(file: Mapping[str, object]) -> tuple[int, int, str]:
     return epoch if isinstance(epoch, int) else 0, int(str(file["size_bytes"])), str(file["path"])
 
 
-_OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
 _UNFINISHED = re.compile(rf"{UNFINISHED}.+|\d{{20}}\.json#\d+")
 """Files of commits, of Tidegate and of delta-rs, that were killed before they got their version's name."""
 
@@ -174,7 +174,7 @@ def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
     versions, checkpoints, others = array("q"), array("q"), defaultdict[int, list[str]](list)
     for names in log.listed():
         for entry in names:
-            found = _OF_A_VERSION.fullmatch(entry.name)
+            found = by_name.VERSIONED.fullmatch(entry.name)
             if found is None:
                 if _UNFINISHED.fullmatch(entry.name) and entry.location.written_before(oldest):
                     entry.location.delete()
@@ -186,16 +186,26 @@ def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
             if found[2] == "checkpoint.parquet":
                 checkpoints.append(version)
         yield 0
-    old = sorted(checkpoints)
+    old = [version for version in sorted(checkpoints) if by_name.seen(log, version)]
     young = bisect_left(old, True, key=lambda version: not _committed_before(log, version, oldest))
     gone, first = 0, old[young - 1] if young else -1
-    for version in sorted(version for version in versions if version < first):
+    old_versions = sorted(version for version in versions if version < first)
+    if old_versions and not _named(log, first):
+        return
+    for version in old_versions:
         for name in (f"{version:020}.json", *others.pop(version, ())):
             gone += (log / name).delete()
         if gone >= REMOVED:
             yield gone
             gone = 0
     yield gone
+
+
+def _named(log: Location, version: int) -> bool:
+    """Whether the log names the checkpoint of a version or of a later one as its last. A log that begins at a version
+    is read from there only by that name."""
+    hint = {"version": version, "size": by_name.checkpoint_of(log, version).footer().num_rows}
+    return by_name.name_checkpoint(log, version, json.dumps(hint).encode())
 
 
 def _committed_before(log: Location, version: int, moment: float) -> bool:

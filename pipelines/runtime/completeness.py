@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -104,8 +104,11 @@ def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str]
     """Update the rows of one script (of what has `moved`) in `<lake>/completeness`; returns whether that took a
     commit. Other rows, of other scripts too, stay. A disk that cannot be written is only logged: the run itself has
     succeeded."""
+
+    def rows() -> list[Complete]:
+        return completeness(lake, pipeline, clock, moved)
+
     try:
-        rows = completeness(lake, pipeline, clock, moved)
         given = lake.completeness_path, rows, micros(clock())
         return until_committed(_published, *given, attempts=50, wait=0.001, most=0.2)
     except (DeltaError, LakeError, OSError, pa.ArrowException) as error:
@@ -113,13 +116,15 @@ def publish(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str]
         return False
 
 
-def _published(path: Address, rows: list[Complete], at: int) -> bool:
+def _published(path: Address, rows: Callable[[], list[Complete]], at: int) -> bool:
+    """`rows` are looked up after the table: what another process has published meanwhile, from more that is committed,
+    is then a later version, and these are looked up again."""
     table = delta_log.opened(path)
     if table is None:
         DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN | delta_log.BRIEF)
         return _published(path, rows, at)
     files = delta_log.files_of(table, "path", "size_bytes")
-    given = {(row.name, row.insert): asdict(row) for row in rows}
+    given = {(row.name, row.insert): asdict(row) for row in rows()}
     before = {(row["name"], row["insert"]): row for row in _stored(delta_log.all_files(table))}
     if all(key in before and before[key] | row == before[key] for key, row in given.items()):
         return False

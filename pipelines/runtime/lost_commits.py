@@ -19,9 +19,9 @@ from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
+from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_of, insert_owner
@@ -71,7 +71,7 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     own = "" if lake.epochs.refresh() is None else lake.id
     for table in pipeline.sources:
         path = Stream(lake, table.name).path
-        made = _applications(path) or ()
+        made = applications(delta_log.opened(path)) or ()
         if lake.epochs.last(table.name) is None and any(
             by != own and (owner, role) == (table.name, "data") for by, owner, role in made
         ):
@@ -81,37 +81,13 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
         for name in insert.outputs if lake.epochs.last(owner) is None else ():
             target = pipeline.table(name)
             path = lake.target_path(target)
-            made = _applications(path)
+            made = applications(delta_log.opened(path))
             if made is None:
                 others = [owner] if _holds_files(path, lake.staged_paths(target, insert)["publish"]) else []
             else:
                 others = [other for by, other, role in made if by != own and role == "publish"]
             if others:
                 raise _other_lake(lake, name, path, f"published by {insert_of(others[0])}")
-
-
-def refuse_shared(lake: Lake, insert: Insert, path: Location) -> None:
-    """Raise LakeError if an INSERT is about to publish for the first time, and another one, of whichever lake, was
-    first: rows carry generation and epoch alone, so nobody could tell any more whose they are."""
-    own = (lake.id, insert_owner(insert.id))
-    made = [(by, owner) for by, owner, role in _applications(path) or () if role == "publish"]
-    if made and own not in made:
-        raise LakeError(
-            f"{insert.target} holds rows published by {insert_of(made[0][1])} meanwhile, and a target is "
-            "that of one INSERT",
-            where=str(path),
-            state=f"what is there stays; nothing of {insert.id} was published",
-            next_command="write a new INSERT, with its own 'insert.id', into a new target in place of this one",
-        )
-
-
-def _applications(path: Location) -> list[tuple[str, str, str]] | None:
-    """(lake, owner, role) of all that has committed to a table; none where there is no table, None where its log cannot
-    be read by names."""
-    table = delta_log.opened(path)
-    if not isinstance(table, TableState):
-        return [] if table is None else None
-    return [parts for name in table.applications if (parts := Lake.application_parts(name)) is not None]
 
 
 def _holds_files(path: Location, folder: Location) -> bool:

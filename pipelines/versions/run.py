@@ -13,7 +13,6 @@ truncates      rowtime, epoch and seq of each truncate
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
+from tidegate.pipelines.versions.checksums import FACTS, compare, facts_of
 from tidegate.pipelines.versions.hashing import Flags, Hashes, Numbers, Word, masked, restored, same
 
 Ops = npt.NDArray[np.uint8]
@@ -110,11 +110,11 @@ def _mapped(path: Path) -> pa.RecordBatch:
 
 
 class Run:
-    """A run that was made, mapped from disk: only what is used is read. Raises OSError, EOFError, ValueError, KeyError
-    if it is not whole."""
+    """A run that was made, mapped from disk: once it was compared, only what is used is read. Raises OSError, EOFError,
+    ValueError, KeyError, TypeError if it is not whole."""
 
     def __init__(self, folder: Path) -> None:
-        facts = json.loads((folder / "run.json").read_text())
+        facts = facts_of(folder)
         self.count, self.salt, self.shards = int(facts["rows"]), int(facts["salt"]), int(facts["shards"])
         self.upto = int(facts["upto"])  # the greatest epoch of a version
         self.timeless, self.deletes = bool(facts["timeless"]), bool(facts["deletes"])  # whether there are any
@@ -245,11 +245,17 @@ class Run:
         return seq_parts(self.taken(["_seq"], places)[0])
 
 
-_NOT_WHOLE = (OSError, EOFError, ValueError, KeyError)
+_NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
-_OPEN: dict[tuple[str, int, int], Run] = {}
+_Key = tuple[str, int, int]
+"""A run: its folder, and what changes when another one is made there."""
+
+_OPEN: dict[_Key, Run] = {}
 """The runs that this process has mapped, the last used one at the end. A worker's next release finds the pages of the
 last one in memory."""
+
+_COMPARED: set[_Key] = set()
+"""The runs whose checksums this process has compared."""
 
 _LOCK = threading.Lock()
 
@@ -258,16 +264,16 @@ MAPPED = 48
 
 
 def opened(folder: str) -> Run | None:
-    """The run in a folder; None if it is not there whole. Runs whose folders are gone are unmapped, or their disk space
-    would not be freed."""
+    """The run in a folder; None if it is not there as it was made. Runs whose folders are gone are unmapped, or their
+    disk space would not be freed."""
     try:
-        status = (Path(folder) / "run.json").stat()
-        key = (folder, status.st_ino, status.st_mtime_ns)
+        key = _key(folder)
         with _LOCK:
             run = _OPEN.pop(key, None)
             if run is None:
                 for other in [one for one in _OPEN if not os.path.exists(one[0])]:
                     del _OPEN[other]
+                _compare_once(key)
                 run = Run(Path(folder))
                 while len(_OPEN) >= MAPPED:
                     del _OPEN[next(iter(_OPEN))]
@@ -278,11 +284,24 @@ def opened(folder: str) -> Run | None:
 
 
 def whole_at(folder: str) -> bool:
-    """Whether a whole run is there; it does not stay mapped."""
+    """Whether a run is there as it was made; it does not stay mapped."""
     try:
+        _compare_once(_key(folder))
         return Run(Path(folder)) is not None
     except _NOT_WHOLE:
         return False
+
+
+def _key(folder: str) -> _Key:
+    status = (Path(folder) / FACTS).stat()
+    return folder, status.st_ino, status.st_mtime_ns
+
+
+def _compare_once(key: _Key) -> None:
+    if key not in _COMPARED:
+        compare(Path(key[0]))
+        _COMPARED.difference_update([one for one in _COMPARED if not os.path.exists(one[0])])
+        _COMPARED.add(key)
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,6 @@ made from what was dealt to it.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.location import dataset_of
 from tidegate.pipelines.parquet import together
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.versions.checksums import THREADS, seal, sync_name
 from tidegate.pipelines.versions.hashing import (
     SALT,
     Flags,
@@ -57,8 +57,6 @@ DEALT_BYTES, DEALT_ROWS = 16 << 20, 1 << 20
 """The most rows, and about the most bytes, that are divided among shards at once."""
 BATCH = 1 << 14
 """Rows of a file that are read at once, few enough that wide ones stay near DEALT_BYTES."""
-THREADS = min(os.cpu_count() or 1, 4)
-"""Threads that make a run. The tasks that need it wait meanwhile, so their processors are free."""
 _APART = 1 << 16
 """From so many rows on, four threads sort a quarter of the hashes each."""
 _AHEAD = {"use_threads": False, "batch_readahead": 1, "fragment_readahead": 1}
@@ -100,6 +98,7 @@ def make(made: Made, dealt: Sequence[Path] = ()) -> None:
             _write(unfinished, made, pa.Table.from_batches(batches, _schema(made)), pool)
         shutil.rmtree(folder, ignore_errors=True)  # one that was not whole
         os.replace(unfinished, folder)
+        sync_name(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -215,7 +214,7 @@ def _write(folder: Path, made: Made, rows: pa.Table, pool: ThreadPoolExecutor) -
     facts = {"rows": count, "salt": salt, "shards": made.shards, "upto": int(arrays["epochs"].max(initial=0))}
     facts["compared"] = not one_to_one(parts)
     facts |= {"timeless": bool((times == NO_TIME).any()), "deletes": bool((arrays["ops"] == DELETE).any())}
-    (folder / "run.json").write_text(json.dumps(facts))
+    seal(folder, facts, pool)
 
 
 def _letters(ops: pa.DictionaryArray) -> Ops:

@@ -46,7 +46,7 @@ PARTS = 8
 """In how many parts, at most, a run's files are divided among its shards; each part is done by the task that comes
 first."""
 
-LAYOUT = 5
+LAYOUT = 6
 """The version of the layout of a run's files; runs of another version are not used."""
 
 UNUSED_S = 86_400.0

@@ -143,6 +143,15 @@ def test_a_file_is_put_whole_and_a_new_one_once(tmp_path: Path, monkeypatch: pyt
         file.put_new(b"two")
     file.put(b"three")
     assert (file.read(), file.tag() == tag) == (b"three", False)
+    assert not file.put_instead(b"four", tag)
+    assert not file.put_instead(b"four", None)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    location.fcntl.flock(folder, location.fcntl.LOCK_EX)  # another process is at it
+    assert not file.put_instead(b"four", file.tag())
+    os.close(folder)
+    assert file.read() == b"three"
+    assert file.put_instead(b"three", file.tag())
+    assert (file.delete(), file.put_instead(b"three", None)) == (True, True)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import Epochs
+from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.publishers import refuse_other_publisher
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -76,14 +78,24 @@ class FileCommit(Commit):
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
         if not self.needed:
             return 0
-        application = lake.application(insert_owner(plan.insert), self.role, plan.generation)
+        application = self._application(lake, plan)
         return self.sink.adopt(
             self.folder, self.files, application=application, epoch=plan.epoch, instead_of=self.instead_of()
         )
 
+    def refuse_other(self, lake: Lake, plan: ReleasePlan) -> None:
+        """Raise LakeError if this would publish into the target of another INSERT. `make` looks once more, at the very
+        version that it commits to."""
+        table = opened(self.path)
+        if table is not None:
+            refuse_other_publisher(table, self.path, self._application(lake, plan))
+
+    def _application(self, lake: Lake, plan: ReleasePlan) -> str:
+        return lake.application(insert_owner(plan.insert), self.role, plan.generation)
+
     def made(self, lake: Lake, plan: ReleasePlan) -> int:
         """The last epoch of a plan's generation that is committed to the table; -1 if there is none."""
-        return self.sink.committed(lake.application(insert_owner(plan.insert), self.role, plan.generation))
+        return self.sink.committed(self._application(lake, plan))
 
     def last(self, staged: StagedRow) -> int:
         """The last epoch that must have committed to the table once the epoch of `staged` is published; -1 for none. In

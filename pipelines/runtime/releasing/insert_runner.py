@@ -41,7 +41,6 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_files,
     refuse_lost_insert,
     refuse_lost_rows,
-    refuse_shared,
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -500,8 +499,9 @@ class InsertRunner(InsertOnLake, ABC):
         commits = self.commits(plan, staged)
         publishing = self._publishing(commits)
         if position.state != "published":  # before anything of the epoch is committed
-            if position.published < 1:
-                refuse_shared(self.lake, self.insert, publishing.path)
+            for commit in commits if position.published < 1 else ():
+                if isinstance(commit, FileCommit):
+                    commit.refuse_other(self.lake, plan)
             with self._explained(plan, publishing.state):
                 require_whole(publishing.folder, publishing.files, plan.epoch)
         added = quarantined = 0

@@ -283,18 +283,102 @@ def test_a_version_that_is_not_the_next_is_not_made(table: Path, by_delta_rs: bo
     assert versions(table) == [0, 1]
 
 
-def test_who_was_stopped_while_the_log_was_cleaned_up_makes_no_version_that_was_there_before(table: Path) -> None:
+def gone_on(table: Path) -> None:
+    """Other processes go on: commits, a checkpoint, and a log that is cleaned up to it."""
+    for number in range(20, 26):
+        add(table, number, "b")
+    DeltaTable(table).create_checkpoint()
+    add(table, 26, "b")
+    sum(clean_log(table, keep=timedelta(0)))
+
+
+@pytest.mark.parametrize("by_delta_rs", [False, True])
+def test_who_was_stopped_while_the_log_was_cleaned_up_makes_no_version_that_was_there_before(
+    table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
+) -> None:
     old = delta_log.opened(table)
     assert old is not None
-    for number in range(1, 4):
-        add(table, number)
-    DeltaTable(table).create_checkpoint()
-    sum(clean_log(table, keep=timedelta(0)))
-    assert versions(table) == [3]
+    commits.checkpoint(Location(table), 0)
+    late = by_name.checkpoint_of(old.log, 0).read()
+    writer = (DeltaTable, "create_write_transaction") if by_delta_rs else (Location, "put_new")
+    stopped, real = iter([True]), getattr(*writer)
+
+    def stops(*args: Any, **kwargs: Any) -> Any:
+        if next(stopped, False):
+            gone_on(table)
+            by_name.checkpoint_of(old.log, 0).put(late)  # one more process that was stopped
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(*writer, stops)
+    if by_delta_rs:
+        monkeypatch.setattr(commits, "_writable", lambda _: False)
     with pytest.raises(CommitFailedError, match="cleaned up"):
         commit(old, table, [AddAction("lost.parquet", 1, {}, 0, True, "{}")])
-    assert versions(table) == [3]
-    assert there(table) == [0, 1, 2, 3]
+    assert versions(table) == [6, 7]
+    assert there(table) == [0, *range(20, 27)]
+
+
+STOPS = {
+    "before the checkpoint": ("put", ".checkpoint.parquet"),
+    "before the log names it": ("put_instead", "_last_checkpoint"),
+    "while the log names it": ("put", "_last_checkpoint"),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_checkpoint_that_comes_late_takes_no_version_back(
+    table: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    method, suffix = STOPS[stop]
+    stopped, real = iter([True]), getattr(Location, method)
+
+    def stops(self: Location, *args: Any) -> Any:
+        if str(self).endswith(suffix) and next(stopped, False):
+            gone_on(table)
+        return real(self, *args)
+
+    monkeypatch.setattr(Location, method, stops)
+    add(table, 1)
+    add(table, 2)  # version 3, whose checkpoint comes late
+    delta_log._open.clear()  # as another process
+    assert next(stopped, None) is None
+    state = delta_log.opened(table)
+    assert state is not None
+    assert (state.version(), DeltaTable(table).version()) == (10, 10)
+    assert len(delta_log.all_files(state)) == 10
+    add(table, 3, "c")
+    assert (DeltaTable(table).version(), there(table)) == (11, [0, 1, 2, 3, *range(20, 27)])
+    for number in range(4, 8):
+        add(table, number)
+    assert json.loads((table / "_delta_log" / "_last_checkpoint").read_text())["version"] == 15
+    assert by_name.read(table) is not None
+
+
+def test_a_log_that_names_a_checkpoint_that_was_cleaned_up_is_read_to_its_end(table: Path) -> None:
+    """Writers that do not look may name an old one."""
+    log = Location(table / "_delta_log")
+    commits.checkpoint(Location(table), 0)
+    late, name = by_name.checkpoint_of(log, 0).read(), (log / "_last_checkpoint").read()
+    gone_on(table)
+    by_name.checkpoint_of(log, 0).put(late)
+    for hint in (name, b'{"ver'):
+        (log / "_last_checkpoint").put(hint)
+        delta_log._open.clear()
+        state = delta_log.opened(table)
+        assert state is not None
+        assert state.version() == 7
+        assert len(delta_log.all_files(state)) == 8
+    add(table, 1)
+    assert there(table) == [0, 1, *range(20, 27)]
+    commits.checkpoint(Location(table), 8)
+    assert by_name.last_checkpoint(log) == 8
+    (log / "_last_checkpoint").put(name)
+    sum(clean_log(table, keep=timedelta(0)))
+    assert by_name.last_checkpoint(log) == 8
+    assert versions(table) == [8]
+    assert not by_name.checkpoint_of(log, 0).is_there()
+    assert there(table) == [0, 1, *range(20, 27)]
 
 
 def test_the_oldest_version_leaves_first(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,50 +391,3 @@ def test_the_oldest_version_leaves_first(table: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "unlink", lambda path, **_: left.append(int(Path(path).name[:20])) or unlink(path))
     sum(clean_log(table, keep=timedelta(0)))
     assert left == list(range(12))
-
-
-def test_a_checkpoint_that_comes_late_takes_no_row_back(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process slept while it put the checkpoint of version 4: the log was cleaned up past it when it went on."""
-    DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": "4"})
-    put, late = Location.put, dict[Location, bytes]()
-
-    def asleep(self: Location, content: bytes) -> None:
-        late[self] = content
-        if not self.name.startswith("_last"):
-            late[self.parent / "_last_checkpoint"] = b'{"version": 4, "size": 4}'
-        raise OSError("it sleeps")
-
-    for number in range(1, 4):
-        if number == 3:
-            monkeypatch.setattr(Location, "put", asleep)
-        add(table, number)
-    monkeypatch.setattr(Location, "put", put)
-    assert sorted(path.name[-18:] for path in late) == ["_last_checkpoint", "checkpoint.parquet"]
-    for number in range(4, 11):
-        add(table, number)
-    sum(clean_log(table, keep=timedelta(0)))
-    newest = versions(table)
-    assert newest[0] > 4
-
-    for path, content in late.items():
-        path.put(content)
-    delta_log._open.clear()  # another process looks
-    assert rows_of(table) == there(table) == list(range(11))
-    assert add(table, 11) == 1
-    assert versions(table) == [*newest, newest[-1] + 1]
-    for number in range(12, 17):
-        add(table, number)
-    assert rows_of(table) == there(table) == list(range(17))
-    assert by_name.last_checkpoint(Location(table) / "_delta_log") > 8
-    delta_log._open.clear()
-    assert isinstance(delta_log.opened(table), by_name.TableState), "the next checkpoint is named again"
-
-    commits.checkpoint(Location(table), 4)
-    assert by_name.last_checkpoint(Location(table) / "_delta_log") > 8, "it does not go back"
-
-
-def rows_of(table: Path) -> list[int]:
-    """The rows as Tidegate finds them."""
-    found = delta_log.opened(table)
-    assert found is not None
-    return sorted(pq.read_table(delta_log.all_files(found))["id"].to_pylist())

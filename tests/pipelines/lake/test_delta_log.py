@@ -40,19 +40,18 @@ def test_a_table_is_brought_up_to_date_also_over_a_log_that_was_cleaned_up(tmp_p
     rows = pa.table({"a": [1]})
     write_deltalake(tmp_path, rows)
     held = DeltaTable(str(tmp_path))
-    delta_log.bring_up_to_date(held)
-    assert held.version() == 0
+    assert delta_log.brought_up_to_date(held) is held
     write_deltalake(tmp_path, rows, mode="append")
-    delta_log.bring_up_to_date(held)
-    assert held.version() == 1
+    later = delta_log.brought_up_to_date(held)
+    assert (held.version(), later.version()) == (0, 1)
     for _ in range(3):
         write_deltalake(tmp_path, rows, mode="append")
     DeltaTable(str(tmp_path)).create_checkpoint()
     for version in range(4):
         (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
-    delta_log.bring_up_to_date(held)
-    assert held.version() == 4
-    assert len(delta_log.all_files(held)) == 5
+    latest = delta_log.brought_up_to_date(held)
+    assert (held.version(), latest.version()) == (0, 4)
+    assert len(delta_log.all_files(latest)) == 5
 
 
 @pytest.mark.parametrize("by_delta_rs", [False, True])

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidegate.pipelines.lake import by_name, upkeep
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.delta_log import bring_up_to_date
+from tidegate.pipelines.lake.delta_log import brought_up_to_date
 from tidegate.pipelines.lake.statistics import SKIPPED_BY
 from tidegate.pipelines.lake.upkeep import (
     SMALL_FILES,
@@ -110,8 +110,7 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     for version in range(29, last + 1):
         assert DeltaTable(tmp_path, version=version).version() == version
     _files(tmp_path, 1, first=35)
-    bring_up_to_date(opened)
-    assert opened.version() == last + 1
+    assert brought_up_to_date(opened).version() == last + 1
 
 
 def test_a_commit_that_is_damaged_is_as_old_as_its_file(tmp_path: Path) -> None:

@@ -143,13 +143,31 @@ def test_wherever_an_insert_stops_nothing_is_complete_while_rows_wait(
             assert shown(made.lake)["enriched"]["complete_until_now"] == (bool(releases) and out == sum(clicks))
 
 
+def test_what_comes_late_takes_nothing_back(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped between its look and its commit put "now" over the waiting rows of a later look."""
+    flipped(made)
+    made.released(1, 0, 1, matched=5)
+    commit, turn = completeness.commit, iter([True])
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        if next(turn, False):
+            made.landed("clicks", 2, 7, flip=1)
+            assert publish(made)
+        commit(*args, **kwargs)
+
+    monkeypatch.setattr(completeness, "commit", overtaken)
+    publish(made)
+    enriched = shown(made.lake)["enriched"]
+    assert (enriched["waiting"], enriched["complete_until_now"]) == (7, False)
+
+
 def test_what_has_not_changed_takes_no_commit_and_other_scripts_rows_stay(made: HandmadeLake) -> None:
     flipped(made)
     assert publish(made, 1_000_000)
     assert not publish(made, 2_000_000)
     assert shown(made.lake)["clicks"]["as_of"] == second(1000)
     stranger = completeness.Complete("other", None, 1, None, None, False, 3, None, 0, 0)
-    completeness._published(made.lake.completeness_path, [stranger], 3_000_000_000)
+    completeness._published(made.lake.completeness_path, lambda: [stranger], 3_000_000_000)
     made.landed("clicks", 2, 7, flip=1)
     assert publish(made, 4_000_000)
     epochs = {name: row["epoch"] for name, row in shown(made.lake).items()}

@@ -14,7 +14,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
-from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
 from tests.pipelines.runtime.plays import Play, at_ms, clicks
 from tests.pipelines.runtime.processes import functions as fn
@@ -26,6 +25,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import KEEP, mark
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.runtime.epochs.commits import FileCommit
@@ -402,26 +402,32 @@ def test_a_target_of_another_lake_is_refused(spark: SparkSession, tmp_path: Path
     assert [row["n"] for row in first.advance()] == [2]
 
 
-@pytest.mark.parametrize("lake", ["first", "second"])
-@pytest.mark.parametrize("planned", [False, True])
-def test_a_target_is_that_of_one_insert(spark: SparkSession, tmp_path: Path, lake: str, planned: bool) -> None:
+def numbers(harness: Harness) -> list[int]:
+    return [row["n"] for row in harness.advance()]
+
+
+@pytest.mark.parametrize(
+    ("lake", "begun"), [("first", ""), ("second", ""), ("first", "insert.judged"), ("second", "insert.quarantined")]
+)
+def test_a_target_is_that_of_one_insert(spark: SparkSession, tmp_path: Path, lake: str, begun: str) -> None:
     """Another one, of other rows even, was let in: what is in the target was called different by verify, and rows of
-    one probe that two lakes read were there twice. `planned`: both began before either had published."""
+    one probe that two lakes read were there twice. `begun`: how far the other one was before the first published."""
     script = NUMBERS.format(path=tmp_path / "copies")
     first = Harness(script, spark, tmp_path / "first")
     of_others = script.replace("numbers", "others").replace("'delta'", "'delta', 'insert.id' = 'b'")
     second = Harness(of_others, spark, tmp_path / lake)
     first.push("numbers", [{"n": 1}])
     second.push("others", [{"n": 2}])
-    if planned:
-        with dying("insert.judged"):
-            second.advance()
-        second.runner.close()
-    assert [row["n"] for row in first.advance()] == [1]
-    second.restart()
+    published: list[int] = []
+    off = faults.arm(lambda point: published.extend(numbers(first) if point == begun else ()), "b")
+    if not begun:
+        published.extend(numbers(first))
+        second.restart()
     with pytest.raises((LakeError, DefinitionChanged)) as refused:
         second.advance()
-    if planned:
+    off()
+    assert published == [1]
+    if begun:
         assert "copies holds rows published by copies meanwhile" in refused.value.what
         assert "nothing of b was published" in refused.value.state
     elif lake == "first":

@@ -25,6 +25,7 @@ from tidegate.pipelines.versions import (
     IndexOf,
     Made,
     chained,
+    checksums,
     merged,
     opened,
     run,
@@ -219,17 +220,74 @@ def test_a_file_that_is_removed_while_rows_are_dealt_is_not_begun_anew(
         run_files.make(made[0])
 
 
-def test_a_run_that_lacks_a_file_or_what_was_in_it_is_none(tmp_path: Path) -> None:
-    rows = [Row("c", (f"key {n}",), n, (0, n), 1) for n in range(9)]
+def one_changed(file: Path) -> None:
+    """A bit of one byte, in the middle; the file is as long as it was."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def swapped(file: Path) -> None:
+    """The first half and the second one."""
+    content = file.read_bytes()
+    half = len(content) // 2
+    file.write_bytes(content[half:] + content[:half])
+
+
+DAMAGES: list[Callable[[Path], object]] = [Path.unlink, lambda file: os.truncate(file, 0), one_changed, swapped]
+
+
+def test_a_run_that_lacks_a_file_or_has_other_bytes_in_it_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with other bytes of the same length was believed, and another key's version was published."""
+    monkeypatch.setattr(checksums, "BLOCK", 256)  # most files have several
+    rows = [Row("c", (f"key {n}",), n, (0, n), 1) for n in range(99)]
     types = {"text": pa.string(), "place": pa.int64()}
     made = Made(str(tmp_path / "0-1-5.0of1"), (written(tmp_path, ["text"], rows),), 1, 0, 1, ("text",), types)
-    for gone in [*(f"{name}.npy" for name in run.ARRAYS), "keys.arrow", "rows.arrow", "truncates.arrow", "run.json"]:
-        for left in (None, 0):
+    runs.ensure(made)
+    files = sorted(file.name for file in Path(made.folder).iterdir())
+    assert files == sorted([*(f"{name}.npy" for name in run.ARRAYS), *(f"{name}.arrow" for name in OTHERS), "run.json"])
+    for name in files:
+        for damage in DAMAGES:
             runs.ensure(made)
-            file = Path(made.folder) / gone
-            file.unlink() if left is None else os.truncate(file, left)
-            run._OPEN.clear()
-            assert run.opened(made.folder) is None, (gone, left)
+            assert run.opened(made.folder) is not None
+            damage(Path(made.folder) / name)
+            forget()  # another process
+            assert run.opened(made.folder) is None, (name, damage)
+    found = opened(IndexOf((made,), 1, 99)).find([pa.array(["key 7"])], None)
+    assert found.what.tolist() == [MATCH]
+
+
+OTHERS = ("keys", "rows", "truncates")
+
+
+def forget() -> None:
+    run._OPEN.clear()
+    run._COMPARED.clear()
+
+
+def test_a_run_is_compared_once_and_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(str(tmp_path / "0-1-5.0of1"), (written(tmp_path, ["number"], [Row("c", (1,), 1, (0, 0), 1)]),), 1, 0, 1,
+                ("number",), {"number": pa.int64(), "place": pa.int64()})  # fmt: skip
+    synced: list[str] = []
+    sync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")) or sync(file))
+    monkeypatch.setattr(os, "replace", lambda *names: synced.append("named") or rename(*names))
+    runs.ensure(made)
+    there = {file.name for file in Path(made.folder).iterdir()}
+    before = synced.index("named")
+    assert {Path(name).name for name in synced[:before]} >= there
+    assert synced[before + 1 :] == [str(tmp_path)]
+    compared: list[Path] = []
+    monkeypatch.setattr(run, "compare", compared.append)
+    forget()
+    for _ in range(2):
+        run._OPEN.clear()  # it was unmapped for others
+        assert run.opened(made.folder) is not None
+    assert compared == [Path(made.folder)]
 
 
 def test_a_task_makes_what_no_other_one_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +328,7 @@ def test_few_runs_stay_mapped_those_that_were_asked_for_last(tmp_path: Path, mon
     """Each has ten open files."""
     monkeypatch.setattr(run, "Run", lambda folder: object())
     monkeypatch.setattr(run, "_OPEN", {})
+    monkeypatch.setattr(run, "compare", lambda folder: None)
     folders = [tmp_path / str(number) for number in range(run.MAPPED + 1)]
     for folder in folders:
         folder.mkdir()
