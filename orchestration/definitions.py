@@ -17,7 +17,7 @@ from tidegate.assets.components import LAKE_VARIABLE
 from tidegate.assets.factories import location_definitions, on_lake
 from tidegate.assets.presentation import Partitions, Presentation, since
 from tidegate.orchestration.sensors import ALERTS
-from tidegate.pipelines.commands import default_lake
+from tidegate.pipelines.commands import common_lake
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.runtime.scripts import load_script
 
@@ -40,15 +40,15 @@ def lake_of(paths: list[Path], environment: Mapping[str, str] = os.environ) -> P
     """
     if named := environment.get(LAKE_VARIABLE):
         return Path(named)
-    found = {default_lake(path) for path in paths}
-    if len(found) > 1:
+    found = common_lake(paths)
+    if found is None:
         raise PlanningError(
             f"the scripts lie in several folders, and ${LAKE_VARIABLE} does not name their lake",
             where=", ".join(map(str, paths)),
             state="nothing was loaded",
             next_command=f"export {LAKE_VARIABLE}=DIR",
         )
-    return found.pop()
+    return found
 
 
 def spans(environment: Mapping[str, str] = os.environ) -> Partitions | None:

@@ -177,6 +177,12 @@ def default_lake(script: PathLike[str] | None) -> Path:
     return DEFAULT_LAKE if script is None else Path(script).parent / DEFAULT_LAKE
 
 
+def common_lake(scripts: Iterable[PathLike[str] | None]) -> Path | None:
+    """The lake of some scripts that are given none; None where they lie in several folders, and it has to be named."""
+    found = {default_lake(script) for script in scripts}
+    return found.pop() if len(found) == 1 else None
+
+
 @dataclass(frozen=True)
 class Commands:
     """How a surface shows commands: with the script and the lake that it is about. None: not known, or not needed."""

@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
-from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of, default_lake
+from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of, common_lake
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -56,10 +56,10 @@ def beside_script(context: typer.Context, lake: Path) -> Path:
     if source is None or source.name != "DEFAULT":
         return lake
     given = context.params.get("scripts") or [context.params.get("script")]
-    found = {default_lake(script) for script in given}
-    if len(found) > 1:
+    found = common_lake(given)
+    if found is None:
         raise typer.BadParameter("the scripts lie in several folders: name their lake, --lake DIR")
-    return found.pop()
+    return found
 
 
 LakePath = Annotated[

@@ -93,8 +93,7 @@ def commit(
             "rows would leave a table that is only appended to ('delta.appendOnly')",
             where=str(root),
             state="nothing was changed",
-            next_command=f"in Spark: ALTER TABLE delta.`{root}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'), "
-            "then run the same command again",
+            next_command=letting_rows_go(root),
         )
     if not isinstance(table, TableState) or not _writable(table):
         return _by_delta_rs(table, root, actions, marks or {}, note)
@@ -188,6 +187,12 @@ def _writable(table: TableState) -> bool:
 def appends_only(table: TableState | DeltaTable) -> bool:
     """Whether no row may leave the table (the property `delta.appendOnly`)."""
     return table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true"
+
+
+def letting_rows_go(root: Address) -> str:
+    """What lets rows leave a table that is only appended to."""
+    allowed = f"ALTER TABLE delta.`{root}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+    return f"in Spark: {allowed}, then run the same command again"
 
 
 def require_writable(table: TableState | DeltaTable, root: Address) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.commits import appends_only
+from tidegate.pipelines.lake.commits import appends_only, letting_rows_go
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
 from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, ReleasePlan, RequeuePlan, Span, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
@@ -118,8 +118,7 @@ class BackfillPlanner(EventTimePlanner):
                     "no row may leave the table ('delta.appendOnly'), so its epochs cannot be replaced",
                     where=str(path),
                     state="nothing was released; what is published stays",
-                    next_command=f"in Spark: ALTER TABLE delta.`{path}` SET TBLPROPERTIES "
-                    "('delta.appendOnly' = 'false'), then run the same command again",
+                    next_command=letting_rows_go(path),
                 )
             if table is not None and not delta_log.plain(table):
                 raise PlanningError(
