@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import dagster as dg
-from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
+from tidegate.assets.names import RETRIES, RETRY_ON_FAILURE
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.errors import ConcurrentRun, GateHeld, LeaseHeld, PlanningError, TidegateError
@@ -21,7 +21,7 @@ FINAL = (GateHeld, LeaseHeld, PlanningError, ConcurrentRun)
 """Errors that a retry cannot mend: a person, another runner or the script has to change first."""
 
 
-NO_RETRY = {RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "false"}
+NO_RETRY = {RETRY_ON_FAILURE: "false"}
 """Run tag: a failed step (a held gate, a difference that was found) is not tried again, it needs a person or new
 data."""
 
@@ -81,7 +81,7 @@ class Waits:
 def never_again(context: StepContext) -> None:
     """Keep Dagster from retrying this run, whoever started it: its verdict is final, and the gate's check would be
     shown as in progress instead of failed."""
-    context.instance.add_run_tags(context.run.run_id, {**NO_RETRY, MAX_RETRIES_TAG: "0"})
+    context.instance.add_run_tags(context.run.run_id, {**NO_RETRY, RETRIES: "0"})
 
 
 @contextmanager

@@ -28,6 +28,15 @@ ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""
 
 
+BACKFILL = "dagster/backfill"
+RETRIES = "dagster/max_retries"
+RETRY_ON_FAILURE = "dagster/retry_on_asset_or_op_failure"
+RETRIED_BY = "dagster/auto_retry_run_id"
+WILL_RETRY = "dagster/will_retry"
+"""Tags of Dagster's own runs: the backfill that a run is of, how often a failed one is started again and whether a
+failed step counts, the run that was started in its place, whether one will be."""
+
+
 _OF_DAGSTER = re.compile(r"(?!__ASSET_JOB)[A-Za-z0-9_.-]+")
 """What a part of a key can be. The job of Dagster's own that makes any asset is called __ASSET_JOB."""
 

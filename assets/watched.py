@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import GATE
@@ -148,7 +147,7 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
                     asset=key,
                     step=_step(repository, key),
                     schedules=tuple(starting.get(key, ())),
-                    readers=_readers(graph, key, values[LAKE]),
+                    readers=_readers(repository, key, values[LAKE]),
                 )
             )
     return Watched(inserts, tuple(tables), keys)
@@ -169,7 +168,8 @@ def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
     return made.op.name if made.is_executable else ""
 
 
-def _readers(graph: AssetGraph, key: dg.AssetKey, lake: str) -> tuple[str, ...]:
+def _readers(repository: dg.RepositoryDefinition, key: dg.AssetKey, lake: str) -> tuple[str, ...]:
+    graph = repository.asset_graph
     read = [values_of(graph.get(child).metadata) for child in graph.get(key).child_keys]
     inserts = {str(own[INSERT]) for own in read if INSERT in own and own.get(LAKE) == lake}
     return tuple(insert_owner(insert) for insert in sorted(inserts))

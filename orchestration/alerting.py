@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import dagster as dg
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG
 
+from tidegate.assets.names import RETRIED_BY
 from tidegate.assets.watched import watched
 from tidegate.orchestration.alerts import AlertOptions
 from tidegate.orchestration.alerts.causes import AWAY_S, rooted
@@ -115,7 +115,7 @@ def _given_up(memory: Memory, look: Look) -> tuple[Memory, list[dg.DagsterRun]]:
     given_up: list[dg.DagsterRun] = []
     for run_id, since in memory.retried.items():
         run = look.instance.get_run_by_id(run_id)
-        if run is None or AUTO_RETRY_RUN_ID_TAG in run.tags:
+        if run is None or RETRIED_BY in run.tags:
             continue
         if will_be_retried(run) and look.now - since < RETRIED_WITHIN_S:
             waiting[run_id] = since

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 from pydantic import Field
 
 from tidegate.assets.checks import of_verdict
-from tidegate.assets.names import VERDICT
+from tidegate.assets.names import BACKFILL, VERDICT
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import OnLake, Partitions, since, zone_of
 from tidegate.assets.specs import by_time_spec
@@ -97,7 +96,7 @@ def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tup
     definition = context.assets_def.partitions_def
     assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
     rows, since = [context.partition_key_range], 0
-    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL_ID_TAG, ""))
+    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL, ""))
     if backfill is not None and backfill.asset_backfill_data is not None:
         wanted = backfill.asset_backfill_data.get_target_partitions_subset(key)
         rows += wanted.get_partition_key_ranges(definition)

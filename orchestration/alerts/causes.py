@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
-from dagster._core.events import AssetMaterializationPlannedData
 
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.names import Names
@@ -25,7 +23,6 @@ AWAY_S = 120.0
 """A longer time between two ticks means that the daemon was away."""
 
 _PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
-_PLANS = (AssetCheckEvaluationPlanned, AssetMaterializationPlannedData)
 _OF_RUNS = ("run-failed", "check-not-run")
 
 
@@ -103,7 +100,7 @@ def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.D
     if not keys and instance is not None:
         planned = instance.get_records_for_run(run.run_id, of_type=_PLANNED).records
         events = [record.event_log_entry.get_dagster_event().event_specific_data for record in planned]
-        keys = {event.asset_key for event in events if isinstance(event, _PLANS)}
+        keys = {key for event in events if (key := getattr(event, "asset_key", None)) is not None}
     known = {found.keys[key] for key in keys if key in found.keys} if found else set()
     return min(known or {key.path[0] for key in keys}, default="")
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
-from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from tidegate.assets.checks import fails, names_of_gate
 from tidegate.assets.failures import ERROR_KIND
-from tidegate.assets.names import GATE, VERDICT
+from tidegate.assets.names import GATE, VERDICT, WILL_RETRY
 from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.assets.watched import Watched, positions, run_link
 from tidegate.orchestration.alerts.causes import pipeline_of
@@ -88,7 +87,7 @@ def is_watched(instance: DagsterInstance, run: DagsterRun, watched: Watched) -> 
 
 def will_be_retried(run: DagsterRun) -> bool:
     """Whether Dagster will retry this failed run."""
-    return run.status == DagsterRunStatus.FAILURE and run.tags.get(WILL_RETRY_TAG) == "true"
+    return run.status == DagsterRunStatus.FAILURE and run.tags.get(WILL_RETRY) == "true"
 
 
 def partition_of(run: DagsterRun) -> list[str] | None:

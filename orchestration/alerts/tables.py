@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.scheduler.instigation import InstigatorType
 
 from tidegate.assets.watched import WatchedInsert, WatchedTable, last_run, positions
 from tidegate.orchestration.alerts.incident import Incident
@@ -170,8 +169,12 @@ def _start(instance: dg.DagsterInstance, watched: WatchedTable) -> NextCommand:
     """How to bring the source up to date; for a schedule that is on (as stored by Dagster, else by default), what its
     last tick did."""
     stored = instance.schedule_storage is not None
-    states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE) if stored else ()
-    known = {state.instigator_name: state for state in sorted(states, key=lambda state: state.is_running)}
+    states = instance.all_instigator_state() if stored else ()
+    known = {
+        state.instigator_name: state
+        for state in sorted(states, key=lambda state: state.is_running)
+        if state.instigator_type.name == "SCHEDULE"
+    }
     on = next(
         (name for name, default in watched.schedules if (known[name].is_running if name in known else default)), None
     )
