@@ -17,7 +17,7 @@ from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, ReleasePlan, RequeuePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
@@ -351,7 +351,7 @@ def _published(epochs: int, plan: ReleasePlan, rows: int, quarantined: int, wait
 
 
 def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
-    time = {"watermark": instant(plan.watermark)} if plan.in_event_time else {}
+    time = {"watermark": instant(plan.watermark)} if plan.bounds else {}
     return {
         "epoch": plan.epoch,
         "generation": plan.generation,
@@ -359,8 +359,8 @@ def _of_plan(plan: ReleasePlan) -> dict[str, Any]:
         "plan": plan.digest,
         "instant": instant(plan.instant),
         "probe epochs": f"{plan.probe} {plan.reads[0] + 1} to {plan.reads[1]}",
-        **(_of_backfill(plan.backfill) if isinstance(plan, BackfillPlan) else {}),
-        **({"rows out of quarantine": plan.from_quarantine.rows} if isinstance(plan, RequeuePlan) else {}),
+        **(_of_backfill(plan) if plan.spans else {}),
+        **({"rows out of quarantine": plan.rows_claimed} if plan.out_of_quarantine else {}),
         **time,
         "pins": records(
             ("build", "generation", "epoch", "flip epoch"),
@@ -374,10 +374,13 @@ def _plotted(timestamp: int) -> int | None:
     return timestamp if MIN_TIMESTAMP < timestamp < MAX_TIMESTAMP else None
 
 
-def _of_backfill(backfill: Backfill) -> dict[str, Any]:
+def _of_backfill(plan: ReleasePlan) -> dict[str, Any]:
     """What a backfill replaced."""
-    spans = [str(first) if first == last else f"{first} to {last}" for first, last in backfill.replaces]
-    return {"rows released again": backfill.rows_again, "replaces epochs": ", ".join(spans) or "none"}
+    spans = [str(first) if first == last else f"{first} to {last}" for first, last in plan.replaces]
+    return {
+        "rows released again": plan.rows_again,
+        "replaces epochs": ", ".join(spans) or "none",
+    }
 
 
 def _of_counts(staged: StagedRow) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
 from tidegate.pipelines.lake.control import BLOCK
-from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import all_of, insert_owner, stored_plan
 from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.runtime.status import status
@@ -167,8 +167,16 @@ def _grow(root: str, epochs: int) -> None:
             replace(
                 plan,
                 epoch=plan.epoch + number,
-                after=plan.upto + number - 1,
-                upto=plan.upto + number,
+                takes=(
+                    replace(
+                        plan.first,
+                        after=plan.first.upto + number - 1,
+                        upto=plan.first.upto + number,
+                        rows=1,
+                        earlier=plan.first.taken + number - 1,
+                        fresh=all_of(plan.first.upto + number - 1, plan.first.upto + number),
+                    ),
+                ),
                 pins=tuple(replace(pin, epoch=last["users"] - count + number) for pin in plan.pins),
             )
             for number in range(1, count + 1)

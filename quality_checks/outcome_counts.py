@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT
-from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
 from tidegate.pipelines.runtime.releasing.violations import fact
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
@@ -141,7 +141,7 @@ def statistics(evidence: Evidence) -> EpochStatistics:
     staged = evidence.staged
     plan = staged.plan
     rows, unmatched = asked(staged.staged.counts)
-    landed = Stream(staged.lake, plan.probe).generation(plan.probe_generation).epoch(plan.upto)
+    landed = Stream(staged.lake, plan.probe).generation(plan.first.generation).epoch(plan.first.upto)
     return EpochStatistics(
         rows, unmatched, staged.staged.late, _null_rates(evidence), landed.lag_ms if landed else None
     )

@@ -166,7 +166,6 @@ def _verdict_spec(key: dg.AssetKey, partitions: dg.PartitionsDefinition) -> dg.A
 def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     """What a backfill has released, as metadata; nothing where another run has done it."""
     from tidegate.assets.metadata import of_published, of_waiting
-    from tidegate.pipelines.runtime.epochs import BackfillPlan
     from tidegate.pipelines.runtime.epochs.position import Position
 
     if done.waiting is not None:
@@ -175,7 +174,7 @@ def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     if not done.published:
         return {}
     found, plan = of_published(releasing, nothing, done.published[-1:]), done.published[-1].plan
-    return found | ({"rows released again": plan.backfill.rows_again} if isinstance(plan, BackfillPlan) else {})
+    return found | ({"rows released again": plan.rows_again} if plan.asked and plan.asked.spans else {})
 
 
 def _waits(short: "Waiting | None") -> bool:
@@ -205,7 +204,7 @@ def _judged(
     an earlier run has left, or where nothing was judged, there is none."""
     position = releasing.position()
     plan, row = position.plan, position.verdict
-    if plan is None or row is None or plan.spans != spans:
+    if plan is None or row is None or (plan.spans != spans):
         return
     verdict = GateVerdict.of(row)
     metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)

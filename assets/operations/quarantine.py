@@ -19,7 +19,7 @@ from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
     from tidegate.pipelines.runtime.quarantine import QuarantinedRow, QuarantinedRows
     from tidegate.pipelines.runtime.releasing.insert_runner import Published
 
@@ -63,14 +63,14 @@ class QuarantineDiscardConfig(QuarantineConfig):
 
 
 def _release(started: Started, config: QuarantineReleaseConfig) -> int:
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
 
-    request = FromQuarantine(False, tuple(config.reasons), tuple(config.epochs), by=_who(started.context))
+    request = Asked((), tuple(config.reasons), tuple(config.epochs), by=_who(started.context))
     return sum(item.rows for item in _taken(started, config, request, config.on_unmatched or None))
 
 
 def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
 
     because = config.because.strip()
     if not because and not config.dry_run:
@@ -79,9 +79,8 @@ def _discard(started: Started, config: QuarantineDiscardConfig) -> int:
             state="nothing was changed",
             next_command="fill in `because`: why they are given up",
         )
-    request = FromQuarantine(
-        True, tuple(config.reasons), tuple(config.epochs), by=_who(started.context), because=because
-    )
+    who = _who(started.context)
+    request = Asked((), tuple(config.reasons), tuple(config.epochs), discards=True, by=who, because=because)
     return _claimed(_requeues(_taken(started, config, request)))
 
 
@@ -107,7 +106,7 @@ QUARANTINE_DISCARD = Operation(
 
 
 def _taken(
-    started: Started, config: QuarantineConfig, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
+    started: Started, config: QuarantineConfig, request: Asked, on_unmatched: OnUnmatched | None = None
 ) -> Sequence[Published]:
     """Do it, and report it in the metadata of the op's output."""
     from tidegate.pipelines.lake.delta_log import logged_rows
@@ -174,14 +173,12 @@ def of_taken(
 
 def _requeues(done: Sequence[Published]) -> list[Published]:
     """Of what was published, the epochs that took rows of the quarantine: not one that was finished before them."""
-    from tidegate.pipelines.runtime.epochs import RequeuePlan
-
-    return [item for item in done if isinstance(item.plan, RequeuePlan)]
+    return [item for item in done if item.plan.out_of_quarantine]
 
 
 def _claimed(requeues: Sequence[Published]) -> int:
     """How many quarantined rows they took."""
-    return sum(lot.rows for item in requeues for lot in item.plan.claims)
+    return sum(item.plan.rows_claimed for item in requeues)
 
 
 def _insert(pipeline: Pipeline, target: str) -> str:

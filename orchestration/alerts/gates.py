@@ -19,7 +19,7 @@ from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.pipelines.commands import NextCommand, resolving
 from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, RequeuePlan, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.nearest import missed_keys
 from tidegate.pipelines.sql.compile import MissedKey
@@ -127,7 +127,7 @@ def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
     """The epoch's position in each of its sources, and how far they are by now."""
     now = positions(lake, [plan.probe, *(pin.table for pin in plan.pins)])
     after, upto = plan.reads
-    found = {plan.probe: f"epochs {plan.probe_generation}/{after + 1} to {upto}"}
+    found = {plan.probe: f"epochs {plan.first.generation}/{after + 1} to {upto}"}
     found |= {pin.table: f"pinned at epoch {pin.generation}/{pin.epoch}" for pin in plan.pins}
     return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
 
@@ -166,21 +166,26 @@ def growing_quarantine(
         return None
     first = late[-1].epoch
     epochs = _epochs(lake, watched, generation, first)
-    fills = [item.plan.backfill for item in epochs if isinstance(item.plan, BackfillPlan)]
+    fills = [item.plan for item in epochs if item.plan.replaces]
     if replaced := [low for fill in fills for low, _ in fill.replaces]:
         epochs = _epochs(lake, watched, generation, min(first, *replaced))
     had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
     # What is released again was there before: what is left of it is no growth.
-    new = [item for item in there if not isinstance(item.plan, RequeuePlan)]
+    new = [item for item in there if not item.plan.out_of_quarantine]
     young = [item.staged for item in new if item.staged and not item.staged.counts.get("discarded")]
     # What a backfill sends to quarantine again, in the place of what it replaces, is no growth.
-    fills = [item.plan.backfill for item in there if isinstance(item.plan, BackfillPlan)]
-    again = sum(rows for epoch, rows in had.items() if any(fill.replaced(epoch) for fill in fills))
-    again += sum(lot.rows for fill in fills for lot in fill.lots)
+    fills = [item.plan for item in there if item.plan.spans]
+    again = sum(
+        rows for epoch, rows in had.items() if any(low <= epoch <= up for fill in fills for low, up in fill.replaces)
+    )
+    again += sum(fill.rows_claimed for fill in fills)
     # What a replaced release had put back was counted with the epoch that it came from.
     again -= sum(
-        lot.rows for item in epochs if any(fill.replaced(item.plan.epoch) for fill in fills) for lot in item.plan.lots
+        lot.rows
+        for item in epochs
+        if any(fill.takes_the_place_of(item.plan) for fill in fills)
+        for lot in item.plan.joined
     )
     rows = sum(row.counts.get("to:quarantine", 0) for row in young) - again
     if rows <= options.quarantine_rows:

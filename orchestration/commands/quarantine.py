@@ -30,7 +30,7 @@ from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
     from tidegate.pipelines.sql.compile import Pipeline
 
 app = typer.Typer(
@@ -173,9 +173,9 @@ def release(
     join those of each row's own time. Rows that still may not leave go back to quarantine, under the new epoch. What
     was released or discarded before is passed over, so the same command again does nothing twice.
     """
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
 
-    request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
+    request = Asked((), tuple(reasons or ()), tuple(epochs or ()), by=_who())
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, on_unmatched=on_unmatched)
@@ -199,13 +199,13 @@ def discard(
 
     Who did it, when and why is stored; `list` and `show --state discarded` show it.
     """
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
+    from tidegate.pipelines.runtime.epochs import Asked
 
     if not because.strip():
         raise typer.BadParameter("--because must say why")
     if as_json and not yes and not dry_run:
         raise typer.BadParameter("--json asks nothing: add --yes or --dry-run")
-    request = FromQuarantine(True, tuple(reasons or ()), tuple(epochs or ()), by=_who(), because=because.strip())
+    request = Asked((), tuple(reasons or ()), tuple(epochs or ()), discards=True, by=_who(), because=because.strip())
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         _take(screen, script, insert, lake, master, request, dry_run=dry_run, ask=not yes)
@@ -217,7 +217,7 @@ def _take(
     insert: str,
     lake: Path,
     master: str | None,
-    request: FromQuarantine,
+    request: Asked,
     *,
     dry_run: bool,
     ask: bool = False,

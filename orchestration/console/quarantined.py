@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from tidegate.orchestration.console.grid import grid
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
-from tidegate.pipelines.runtime.epochs import FromQuarantine, RequeuePlan
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.quarantine import QuarantinedRow, QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.sql.compile import MissedKey
@@ -167,11 +167,11 @@ def _values(row: Mapping[str, Any]) -> str:
 
 
 def of_taken(
-    insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows], done: Sequence[Published] | None
+    insert: str, request: Asked, wanted: Sequence[QuarantinedRows], done: Sequence[Published] | None
 ) -> dict[str, Any]:
     """The result of a release or a discard or, if `done` is None, what it would be."""
-    own = [item for item in done or () if isinstance(item.plan, RequeuePlan)]
-    took = sum(lot.rows for item in own for lot in item.plan.claims)
+    own = [item for item in done or () if item.plan.out_of_quarantine]
+    took = sum(item.plan.rows_claimed for item in own)
     return {
         "insert": insert,
         "discards": request.discards,
@@ -184,7 +184,7 @@ def of_taken(
     }
 
 
-def would_take(insert: str, request: FromQuarantine, wanted: Sequence[QuarantinedRows]) -> Iterator[RenderableType]:
+def would_take(insert: str, request: Asked, wanted: Sequence[QuarantinedRows]) -> Iterator[RenderableType]:
     """What a release or a discard would do."""
     if not wanted:
         yield escape(nothing(insert, request))
@@ -194,28 +194,29 @@ def would_take(insert: str, request: FromQuarantine, wanted: Sequence[Quarantine
     yield _table(summed(QuarantinedSum.of(item).shown for item in wanted), "open")
 
 
-def taken_lines(insert: str, request: FromQuarantine, done: Sequence[Published]) -> Iterator[RenderableType]:
+def taken_lines(insert: str, request: Asked, done: Sequence[Published]) -> Iterator[RenderableType]:
     """What a release or a discard did."""
-    if not any(isinstance(item.plan, RequeuePlan) for item in done):
+    if not any(item.plan.out_of_quarantine for item in done):
         yield escape(nothing(insert, request))
     for item in done:
-        took = item.plan.from_quarantine if isinstance(item.plan, RequeuePlan) else None
+        took = item.plan.asked if item.plan.out_of_quarantine else None
         if took is None:
             yield escape(f"Epoch {item.epoch} of {insert} was unfinished, and is published first.")
         elif took.discards:
-            yield escape(f"{counted(took.rows, 'row')} of {insert} discarded (epoch {item.epoch}).")
+            yield escape(f"{counted(item.plan.rows_claimed, 'row')} of {insert} discarded (epoch {item.epoch}).")
         else:
             # By what was staged: a run that was killed may have committed a part of it.
             went = item.staged.counts
             rest = went["to:drop"]
             dropped = f", {rest:,} left out by WHERE or INNER" if rest else ""
+            claimed = counted(item.plan.rows_claimed, "quarantined row")
             yield escape(
-                f"Epoch {item.epoch} of {insert} has joined {counted(took.rows, 'quarantined row')} again: "
+                f"Epoch {item.epoch} of {insert} has joined {claimed} again: "
                 f"{went['to:publish']:,} published, {went['to:quarantine']:,} back in quarantine{dropped}."
             )
 
 
-def nothing(insert: str, request: FromQuarantine) -> str:
+def nothing(insert: str, request: Asked) -> str:
     """There was nothing to take."""
     verb = "discard" if request.discards else "release"
     return f"There is nothing to {verb}: no row of {insert} that fits is in quarantine. Nothing was changed."

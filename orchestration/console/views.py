@@ -15,7 +15,6 @@ from tidegate.orchestration.console.screen import as_data
 from tidegate.pipelines.commands import Commands, resnapshot
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S, Tick
-from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released, RunReport
@@ -121,8 +120,8 @@ def of_published(done: Published | None) -> dict[str, Any]:
         "rows": done.rows,
         "quarantined": done.quarantined,
         "dropped": done.dropped,
-        **({"again": done.plan.backfill.rows_again} if isinstance(done.plan, BackfillPlan) else {}),
-        **({"from_quarantine": done.plan.from_quarantine.rows} if isinstance(done.plan, RequeuePlan) else {}),
+        **({"again": done.plan.rows_again} if done.plan.asked and done.plan.asked.spans else {}),
+        **({"from_quarantine": done.plan.rows_claimed} if done.plan.out_of_quarantine else {}),
         "pins": [{"table": pin.table, "generation": pin.generation, "epoch": pin.epoch} for pin in done.plan.pins],
     }
 

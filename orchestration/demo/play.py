@@ -249,7 +249,7 @@ def pinned_epochs(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Pinned
         row = Stream(lake, pin.table).generation(pin.generation).epoch(pin.epoch)
         assert row is not None
         plan = epoch.plan
-        found.append(PinnedEpoch(plan.epoch, plan.after, plan.upto, row.position, epoch.verdict.decided_at))
+        found.append(PinnedEpoch(plan.epoch, plan.first.after, plan.first.upto, row.position, epoch.verdict.decided_at))
     return found
 
 

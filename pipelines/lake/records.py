@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -65,6 +66,9 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return partial(restored, hint)
     origin = get_origin(hint)
+    if origin in (Union, UnionType):  # X | None
+        own = next((_reader(each) for each in get_args(hint) if each is not NoneType), None)
+        return None if own is None else lambda value: None if value is None else own(value)
     inner = _reader(get_args(hint)[-1 if origin is Mapping else 0]) if origin in (tuple, Mapping) else None
     if origin is tuple:
         return tuple if inner is None else lambda values: tuple(map(inner, values))

@@ -195,7 +195,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
 def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
     """The watermark log's row of each input, at the epoch up to which a plan reads it."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
-    read += [(item.table, item.generation, item.upto) for item in plan.inputs]
+    read += [(item.table, item.generation, item.upto) for item in plan.takes]
     rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)
     return [row for row in rows if row is not None]
 

@@ -35,9 +35,7 @@ from tidegate.pipelines.runtime.differences import (
     unlike,
 )
 from tidegate.pipelines.runtime.epochs import (
-    ProcessPlan,
     ReleasePlan,
-    RequeuePlan,
     insert_of,
     insert_owner,
     stored_plan,
@@ -107,7 +105,7 @@ class Definitions:
     def _ways(self, found: Collection[Difference], resnapshot: Collection[str]) -> list[Advised]:
         """How refused tables of which nothing is released may be read anew, as the script has them now."""
         owners = {item.owner for item in found if item.refused}
-        released = {name for plan in newest_plans(self.lake) for name in plan.tables}
+        released = {item.table for plan in newest_plans(self.lake) for item in plan.takes}
         anew = [name for name in self.pipeline.tables if name in owners and name not in {*released, *resnapshot}]
         if not owners or set(anew) != owners:
             return []
@@ -492,17 +490,17 @@ def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
     """For an INSERT that is older than the lake's definitions: the difference if its newest epoch was planned over
     other tables, or in the other kind of time."""
     owner = insert_owner(insert.id)
-    process = isinstance(plan, ProcessPlan)
+    process = plan.state is not None
     if process != isinstance(insert, ProcessInsert):
         kinds = ("an INSERT", "a process")
         yield Difference(owner, "kind", kinds[process], kinds[not process], True)
-    if plan.probe != insert.probe and not isinstance(plan, RequeuePlan):
+    if plan.probe != insert.probe and not plan.out_of_quarantine:
         yield Difference(owner, "probe", plan.probe, insert.probe, True)
     if process:
         return
     builds = sorted({pin.table for pin in plan.pins})
     if builds != sorted(insert.builds) and not plan.discards:
         yield Difference(owner, "joins", ", ".join(builds), ", ".join(sorted(insert.builds)), True)
-    time = "event" if plan.in_event_time else "processing"
+    time = "event" if plan.bounds else "processing"
     if time != insert.time:
         yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)

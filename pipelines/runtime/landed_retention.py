@@ -28,7 +28,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import Part, whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location, dataset_of
-from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
@@ -52,7 +52,7 @@ class LandedRetention(OldRows):
     def readers(self, table: str) -> list[str]:
         """The INSERTs and processes of the script and of the lake that read a table, by their owners' names."""
         found = [insert.id for insert in self.pipeline.inserts if table in insert.inputs]
-        found += [plan.insert for plan in newest_plans(self.lake) if table in plan.tables]
+        found += [plan.insert for plan in newest_plans(self.lake) if any(item.table == table for item in plan.takes)]
         return [insert_owner(insert) for insert in dict.fromkeys(found)]
 
     def apply(self, table: Table, retention: timedelta) -> Retained:
@@ -140,15 +140,15 @@ class LandedRetention(OldRows):
         if row is None:
             return f"{insert} has not released anything yet"
         plan = stored_plan(row)
-        if isinstance(plan, ProcessPlan):
-            spans = [span for span in plan.inputs if span.table == table]
+        if plan.state is not None:
+            spans = [span for span in plan.takes if span.table == table]
             if not spans:
                 return f"{insert} has not read anything yet"
             if any(span.generation != generation and span.upto for span in spans):
                 return f"{insert} still reads another generation"
             return [(span.after, f"{insert} has to meet every row, and has read no further") for span in spans]
-        if plan.probe != table or plan.probe_generation != generation:
-            return f"{insert} still reads generation {plan.probe_generation} of {plan.probe}"
+        if plan.probe != table or plan.first.generation != generation:
+            return f"{insert} still reads generation {plan.first.generation} of {plan.probe}"
         named = any(item.id == insert for item in self.pipeline.inserts)
         target = target_of(self.lake, self.pipeline if named else None, insert)
         application = self.lake.application(owner, "publish", plan.generation)
@@ -161,7 +161,7 @@ class LandedRetention(OldRows):
         is the last that may go."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = all_done(self.lake, insert, target).undecided
-        return [(item.landed - 1, why) for item in left if item.probe_generation == plan.probe_generation]
+        return [(item.landed - 1, why) for item in left if item.probe_generation == plan.first.generation]
 
 
 def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
@@ -185,12 +185,12 @@ def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:
 def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
     """Raise BeyondRetention if a plan reads landed rows that retention has removed. Only a new INSERT or process can:
     any other plan begins where the one before it ended."""
-    for item in plan.inputs if plan.follows else ():
+    for item in () if plan.looks_back else plan.takes:
         removed = Stream(lake, item.table).generation(item.generation).removed
         if item.after < item.upto and item.after < (removed.epoch or 0):
             raise _beyond(lake, plan.insert, item.table, item.generation, removed)
-    if not plan.follows:
-        refuse_removed_span(lake, plan, plan.parts)
+    if plan.looks_back:
+        refuse_removed_span(lake, plan, plan.first.parts)
 
 
 def refuse_removed_span(
@@ -202,25 +202,25 @@ def refuse_removed_span(
 ) -> None:
     """Raise BeyondRetention if a backfill would take landed rows in `parts`, or rows out of quarantine that landed from
     epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would replace."""
-    removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
+    removed = Stream(lake, plan.probe).generation(plan.first.generation).removed
     in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
     if not in_lots and not removed.asked_by(parts):
         return
-    asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.parts)]
+    asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.first.parts)]
     known = [] if removed.time is None else [removed.time]
     since = max([*known, *(epoch.extent[1] // 1000 for epoch in asking)], default=0) + 1
     raise _beyond(
-        lake, plan.insert, plan.probe, plan.probe_generation, removed, NextCommand("run", ("--from", instant(since)))
+        lake, plan.insert, plan.probe, plan.first.generation, removed, NextCommand("run", ("--from", instant(since)))
     )
 
 
 def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
     """Raise BeyondRetention if rows out of quarantine that landed from epoch `first` on are to be joined again, and
     retention has removed some of them."""
-    removed = Stream(lake, plan.probe).generation(plan.probe_generation).removed
+    removed = Stream(lake, plan.probe).generation(plan.first.generation).removed
     if removed.epoch is not None and first <= removed.epoch:
         show = NextCommand("quarantine show", (plan.insert, "--state", "discarded"), "what they were")
-        raise _beyond(lake, plan.insert, plan.probe, plan.probe_generation, removed, show)
+        raise _beyond(lake, plan.insert, plan.probe, plan.first.generation, removed, show)
 
 
 def _beyond(

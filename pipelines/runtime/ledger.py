@@ -17,9 +17,9 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
-from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, input_rows, processed_by
+from tidegate.pipelines.runtime.epochs.processed import Given, Processed, TakenSoFar, input_rows, processed_by
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
 
 if TYPE_CHECKING:
@@ -160,10 +160,10 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
             continue
-        released = max(released, epoch.plan.upto)
+        released = max(released, epoch.plan.first.upto)
         counts = epoch.staged.counts
         dropped.update(_reasons(counts, "dropped:"))
-        if isinstance(epoch.plan, ProcessPlan):  # the function has taken them; what it gave are other rows
+        if epoch.plan.state is not None:  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
             continue
         matched += counts.get("matched", 0)
@@ -172,7 +172,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     quarantined, again = Counter[str](), Counter[str]()
     groups = quarantined_in(epochs)
     for item in groups:
-        if isinstance(item.plan, ProcessPlan):  # rows of its function's own
+        if item.plan.state is not None:  # rows of its function's own
             continue
         if item.state == "released":
             again[item.short] += item.rows
@@ -181,7 +181,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
     every = [QuarantinedSum.of(item, numbered[item.epoch]) for item in groups]
     sums, since = _last_decisions(summed(every))
-    in_time = [epoch.plan.rows_landed() for epoch in epochs if epoch.published and epoch.plan.in_event_time]
+    in_time = [epoch.plan.rows_landed for epoch in epochs if epoch.published and epoch.plan.bounds]
     return Done(
         released,
         matched,
@@ -241,7 +241,7 @@ def looked_back(lake: Lake, insert: str, target: Location) -> bool:
     if newest is None or stored is None or newest.epoch - stored.epoch > CHECKPOINT:
         return False
     plans = map(stored_plan, lake.epochs.rows(owner, since=stored.epoch + 1))
-    back = [plan.epoch for plan in plans if not plan.follows]
+    back = [plan.epoch for plan in plans if plan.looks_back]
     return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
 
 
@@ -257,7 +257,7 @@ def since_checkpoint(
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
         epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
-        on = (epoch.plan.generation == 1 and (epoch.plan.follows or not epoch.published) for epoch in epochs)
+        on = (epoch.plan.generation == 1 and (not epoch.plan.looks_back or not epoch.published) for epoch in epochs)
         if same and all(on):
             return before, epochs
     return Done(), history(lake, insert, target, upto=upto)
@@ -270,8 +270,8 @@ def newest_of(lake: Lake, insert: str, target: Location | None) -> tuple[Release
     if newest is None:
         return None, None
     plan = newest.plan
-    others = [item.table for item in plan.inputs[1:]]
-    return newest, where_rows_are(lake, insert, plan.probe, epochs, plan.probe_generation, before, others)
+    others = [item.table for item in plan.takes[1:]]
+    return newest, where_rows_are(lake, insert, plan.probe, epochs, plan.first.generation, before, others)
 
 
 def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
@@ -308,7 +308,7 @@ def where_rows_are(
     `generation` of the probe is that of the newest plan; without a plan the given or the newest one.
     """
     if epochs:
-        generation = epochs[-1].plan.probe_generation
+        generation = epochs[-1].plan.first.generation
     elif generation is None:
         newest = Stream(lake, probe).newest
         generation = newest.generation if newest else 1
@@ -316,13 +316,13 @@ def where_rows_are(
     done, landed = before + done_by(epochs), own.sums().rows
     held = 0
     for plan in (epoch.plan for epoch in epochs if epoch.state == "held"):
-        held += plan.rows_waiting(own.landed)
+        held += plan.rows_waiting
     if done.in_time is None:
         waiting = landed - (own.sums(done.released).rows if done.released else 0)
     else:
         waiting = landed - done.in_time
     taken = done.processed.taken
-    for rows in (input_rows(lake, table, taken.get(table, Taken())) for table in others):
+    for rows in (input_rows(lake, table, taken.get(table, TakenSoFar())) for table in others):
         landed, waiting = landed + rows.landed, waiting + rows.waiting
     return WhereRowsAre(
         insert=insert,
@@ -349,7 +349,7 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
-        left = [_left_by(Stream(lake, item.table).generation(item.generation), plan, item.upto) for item in plan.inputs]
+        left = [_left_by(Stream(lake, item.table).generation(item.generation), plan, item.upto) for item in plan.takes]
         found.append(None if None in left else sum(rows or 0 for rows in left))
     return found
 
@@ -365,7 +365,7 @@ def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
     # What a plan takes had landed, whatever another machine's clock said of when.
     seen = own.landed_before(plan.instant, upto)
     rows = own.sums(seen).rows
-    gone = plan.rows_taken(own.sums(upto).rows)
+    gone = next(item for item in plan.takes if item.table == own.stream.name).taken
     return rows - gone if gone <= rows else None
 
 

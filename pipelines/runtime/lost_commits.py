@@ -204,7 +204,7 @@ def refuse_lost_waiting(lake: Lake, spark: Callable[[], SparkSession], plan: Rel
 
     An event-time release counts its rows in that table, so nothing else would show that some are gone.
     """
-    landed = Pin(plan.probe, plan.probe_generation, plan.upto, 0)
+    landed = Pin(plan.probe, plan.first.generation, plan.first.upto, 0)
     if not lost_rows(lake, spark, landed):
         return
     there, _ = plan.releasable.measured(Stream(lake, plan.probe).path, spark)

@@ -237,9 +237,9 @@ def waits_for(lake: Lake, pipeline: Pipeline, insert: Insert) -> str:
     """SQL: whether an INSERT in event time has not released a row of its probe yet. It decides only in which file the
     row is put, and so how fast it is found."""
     newest = newest_epochs(lake, insert.id, target_of(lake, pipeline, insert.id))
-    if not newest or not newest[0].plan.in_event_time:
+    if not newest or not newest[0].plan.bounds:
         return "true"
     last, plan = newest[0], newest[0].plan
-    upto, reached = (plan.upto, plan.watermark) if last.published else (plan.after, plan.before)
+    upto, reached = (plan.first.upto, plan.watermark) if last.published else (plan.first.after, plan.before)
     late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
-    return f"_generation > {plan.probe_generation} OR _epoch > {upto} OR {late}"
+    return f"_generation > {plan.first.generation} OR _epoch > {upto} OR {late}"

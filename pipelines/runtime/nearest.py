@@ -98,10 +98,10 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     if table is None or not unmatched.num_rows:
         return None
     epochs = unmatched["_probe_epoch"].unique().to_pylist()
-    files = delta_log.data_files(table, plan.probe_generation, min(epochs) - 1, max(epochs))
+    files = delta_log.data_files(table, plan.first.generation, min(epochs) - 1, max(epochs))
     columns = {name for join in joins for name in join.keys.values()}
     at = (
-        (pc.field("_generation") == plan.probe_generation)
+        (pc.field("_generation") == plan.first.generation)
         & pc.field("_epoch").isin(epochs)
         & pc.field("_offset").isin(unmatched["_offset"].unique())
     )

@@ -21,7 +21,7 @@ from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ProcessPlan, ReleasePlan, RequeuePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
@@ -71,9 +71,9 @@ class QuarantinedRows:
         return "discarded" if self.reason == DISCARDED else "open"
 
     @property
-    def request(self) -> FromQuarantine | None:
+    def request(self) -> Asked | None:
         """The request of a person by which its rows were taken; None if there was none, or a backfill took them."""
-        return self.taken.from_quarantine if isinstance(self.taken, RequeuePlan) else None
+        return self.taken.asked if self.taken is not None and self.taken.out_of_quarantine else None
 
     @property
     def decider(self) -> ReleasePlan:
@@ -130,7 +130,7 @@ def quarantined_in(epochs: Iterable[ReleasedEpoch]) -> list[QuarantinedRows]:
     for place, quarantined in enumerate(found):
         places.setdefault(quarantined.reason, []).append(place)
     for plan in (item.plan for item in published):
-        for lot in plan.claims:
+        for lot in plan.lots:
             own = places.get(lot.reason, [])
             first = bisect_left(own, lot.first, key=lambda place: found[place].epoch)
             last = bisect_right(own, lot.last, key=lambda place: found[place].epoch)
@@ -192,16 +192,16 @@ class QuarantinedSum:
             by, because = (who.by, who.because) if who else ("", "")
             return cls(item.state, item.reason, item.rows, 1, at, at, decided, by, because)
         found = cls(item.state, item.reason, item.rows, 1, at, at)
-        if epoch is None or isinstance(plan, ProcessPlan):
+        if epoch is None or plan.state is not None:
             return found
         needed = dict[str, tuple[int, int]]()
-        if plan.in_event_time:
+        if plan.bounds:
             horizons = {pin: plan.horizon_of(pin.table, pin.generation) for pin in plan.pins}
             needed = {
                 f"{pin.table} {pin.generation}": (max(epoch.oldest, horizon), plan.epoch)
                 for pin, horizon in horizons.items()
             } | {"": (epoch.oldest, plan.epoch)}
-        return replace(found, probe_generation=plan.probe_generation, landed=first_landed(epoch), needed=needed)
+        return replace(found, probe_generation=plan.first.generation, landed=first_landed(epoch), needed=needed)
 
     def __add__(self, other: Self) -> Self:
         first, last = min(self.first, other.first), max(self.last, other.last)
@@ -258,7 +258,7 @@ def asked_for(item: QuarantinedRows, reasons: Sequence[str], epochs: Sequence[in
     return (not reasons or bool(named & set(reasons))) and (not epochs or item.epoch in epochs)
 
 
-def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQuarantine) -> list[QuarantinedRows]:
+def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: Asked) -> list[QuarantinedRows]:
     """What a request takes: all that it selects, but for what was taken before. Rows of a discarded epoch, and rows
     without a time (which would be quarantined again), are released only if their reason is named.
 
@@ -276,7 +276,7 @@ def chosen(insert: str, quarantined: Sequence[QuarantinedRows], request: FromQua
     return [item for item in named if item.reason not in (DISCARDED, _TIMELESS) or item.reason in request.reasons]
 
 
-def as_shown(request: FromQuarantine, wanted: Iterable[QuarantinedRows]) -> FromQuarantine:
+def as_shown(request: Asked, wanted: Iterable[QuarantinedRows]) -> Asked:
     """The request limited to what a person has seen as `wanted`, without rows quarantined later. It is still made if
     that is nothing: an aborted command may have left an unfinished epoch that answers it."""
     return replace(request, upto=max((item.epoch for item in wanted), default=0))
@@ -325,7 +325,7 @@ def removal(lake: Lake, insert: Insert) -> str:
 
 def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:
     """The rows that somebody has released or discarded; none of a process."""
-    return [item for item in quarantined if item.state != "open" and not isinstance(item.plan, ProcessPlan)]
+    return [item for item in quarantined if item.state != "open" and item.plan.state is None]
 
 
 def removed_upto(lake: Lake, insert: Insert, quarantine: Location) -> int:

@@ -40,7 +40,7 @@ from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import OF_SPARK
-from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
 from tidegate.pipelines.runtime.quarantine import (
@@ -172,7 +172,7 @@ class Retention(OldRows):
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
             if pin.generation != generation:
                 return f"{insert.id} still joins generation {pin.generation}"
-            if not last.plan.in_event_time:
+            if not last.plan.bounds:
                 pins.append(pin.epoch)
                 continue
             times.append(last.plan.watermark)
@@ -219,7 +219,7 @@ class Retention(OldRows):
         once; or why that cannot be known yet."""
         found: dict[str, int] = {}
         for plan in newest_plans(self.lake):
-            for span in plan.inputs if isinstance(plan, ProcessPlan) else ():
+            for span in plan.takes if plan.state else ():
                 if span.table == table:
                     if span.generation != generation and span.upto:
                         return f"{plan.insert} still reads generation {span.generation}"
@@ -232,11 +232,11 @@ class Retention(OldRows):
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Removed) -> bool:
         """Whether an epoch's joins are unaffected by what retention has removed of a build."""
         plan, staged = epoch.plan, epoch.staged
-        if not plan.in_event_time:
+        if not plan.bounds:
             return removed.epoch is not None and pin.epoch >= removed.epoch
         if removed.time is None or staged is None:
             return False
-        oldest = max(epoch.oldest, plan.before if not staged.late and plan.follows else plan.oldest)
+        oldest = max(epoch.oldest, plan.before if not staged.late and not plan.looks_back else plan.oldest)
         # Rows before the horizon that the plan knew have met nothing.
         if oldest < removed.time and (pin.horizon is None or pin.horizon < removed.time):
             return False

@@ -29,7 +29,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.runtime import completeness
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, RequeuePlan, Span, insert_owner, union
+from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, Span, insert_owner, union
 from tidegate.pipelines.runtime.epochs.position import End, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.gate import Gate, GateVerdict, installed_gate, prepare
@@ -357,7 +357,7 @@ class Runner:
             if isinstance(plan, Waiting):
                 return Released(insert, tuple(published), plan)
             published += self._through(releasing, plan)
-            if plan.fills(spans):
+            if plan.answers(Asked(spans)):
                 return Released(insert, tuple(published))
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
@@ -366,7 +366,7 @@ class Runner:
         return self.releasing(insert).filled(spans, own, since)
 
     def out_of_quarantine(
-        self, insert: str, request: FromQuarantine, on_unmatched: OnUnmatched | None = None
+        self, insert: str, request: Asked, on_unmatched: OnUnmatched | None = None
     ) -> tuple[Published, ...]:
         """Take quarantined rows that nobody has taken: join them again as an ordinary epoch, at today's pins or (in
         event time) at their own times, or give them up. Rows without a match are quarantined again.
@@ -378,7 +378,7 @@ class Runner:
         releasing, published = self.releasing(insert), list[Published]()
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             published += self._through(releasing, plan)
-            if isinstance(plan, RequeuePlan) and plan.answers(request):
+            if plan.answers(request):
                 break
         return tuple(published)
 

@@ -12,7 +12,7 @@ from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
-from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
@@ -333,7 +333,7 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         rows=rows or (where_rows_are(lake, name, probe, (), others=spec.probes[1:] if spec else ()) if probe else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
-        process=last is not None and isinstance(last.plan, ProcessPlan),
+        process=last is not None and last.plan.state is not None,
     )
 
 

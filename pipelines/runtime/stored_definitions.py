@@ -140,8 +140,8 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
     """The tables whose rows, as far as a plan reads them, were stored under definitions with different values for the
     same input: such a change needs a new generation."""
-    reads = [(plan.probe, plan.probe_generation, plan.reads[1])]
-    reads += [(item.table, item.generation, item.upto) for item in plan.inputs[1:]]
+    reads = [(plan.probe, plan.first.generation, plan.reads[1])]
+    reads += [(item.table, item.generation, item.upto) for item in plan.takes[1:]]
     reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
 

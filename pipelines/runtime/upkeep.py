@@ -258,8 +258,8 @@ class Upkeep:
                 plan = stored_plan(row) if row else None
                 if plan is None:
                     return ()
-                upto, reached = plan.after, plan.before  # the newest epoch may not be published yet
-                names = over(table, plan.probe_generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
+                upto, reached = plan.first.after, plan.before  # the newest epoch may not be published yet
+                names = over(table, plan.first.generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
                 found = names if found is None else found & names
             return found or ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.runtime.epochs import RequeuePlan
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.stored_definitions import mixed_definitions
@@ -85,7 +84,7 @@ def released_rows(evidence: Evidence) -> CheckResult:
 
 
 def _expected(staged: StagedEpoch) -> str:
-    if isinstance(staged.plan, RequeuePlan):
+    if staged.plan.out_of_quarantine:
         return f"earlier epochs have quarantined {staged.released:,} of what it releases again"
     after, upto = staged.plan.reads
     return f"by the watermark log {staged.released:,} landed in its epochs {after + 1} to {upto}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tidegate.pipelines.connectors.table import severest_first
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing import violations as staged_violations
 from tidegate.pipelines.text import counted

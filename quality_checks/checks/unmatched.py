@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tidegate.pipelines.connectors.table import Options
-from tidegate.pipelines.runtime.epochs import BackfillPlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.evidence import Evidence, listed, subject
@@ -58,7 +58,7 @@ def ratio_usual(evidence: Evidence) -> CheckResult:
     found, limits = statistics(evidence), Limits.of(staged.target.options)
     ratio, expected, problems = found.unmatched_ratio, {}, []
     # Most of what was in quarantine may well stay there.
-    looks_back = isinstance(staged.plan, RequeuePlan)
+    looks_back = staged.plan.out_of_quarantine
     if not staged.plan.discards and not looks_back and found.rows >= limits.least_rows:
         if limits.greatest is not None:
             expected["max"] = limits.greatest
@@ -95,13 +95,9 @@ def recent(staged: StagedEpoch, limits: Limits) -> list[float]:
         (row.generation, row.epoch, row.plan_digest) for row in lake.verdicts.rows(owner, since=since) if row.passed
     }
     plans = [stored_plan(row) for row in lake.epochs.rows(owner, since=since)]
-    fills = [
-        item
-        for item in plans
-        if isinstance(item, BackfillPlan) and (item.generation, item.epoch, item.digest) in passed
-    ]
+    fills = [item for item in plans if item.replaces and (item.generation, item.epoch, item.digest) in passed]
     # A backfill is of another time, and what it replaced was not as it should be.
-    left_out = {(item.generation, item.epoch) for item in plans if not item.follows} | {
+    left_out = {(item.generation, item.epoch) for item in plans if item.looks_back} | {
         (item.generation, item.epoch)
         for item in plans
         if item in fills or any(fill.takes_the_place_of(item) for fill in fills)

@@ -16,12 +16,13 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from tests.assets.clicks import pipeline
 from tests.assets.test_continuous import Daemon, checked
 from tests.pipelines.runtime.handmade import no_spark, store
+from tests.pipelines.runtime.plans import release, taken
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.checks import check_names
 from tidegate.assets.names import GATE, Names
 from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, StreamPlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
 from tidegate.pipelines.sql.compile import Pipeline
 
@@ -32,9 +33,8 @@ def hold(found: Pipeline, folder: Path, owner: str = "enriched_click", *, verdic
     """Store an epoch that is planned, staged and held; without a verdict where nobody has judged it."""
     lake, insert = Lake(folder), found.insert(owner)
     pins = tuple(Pin(build, 1, 1, 1) for build in insert.builds)
-    plan = StreamPlan(
-        insert.id, 1, 1, "release", 0, insert.probe, 1, 0, 1, pins, "block", found.digest(insert)
-    )  # fmt: skip
+    takes = taken(insert.probe, 0, 1, 3)
+    plan = release(insert.id, 1, takes, pins=pins, on_unmatched="block", computes=found.digest(insert))
     checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())
     said = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
     name = insert_owner(insert.id)

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.pipelines.runtime.handmade import store, verdict_of
+from tests.pipelines.runtime.plans import STATE, release, taken
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension
-from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
 from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.sql import compile_script
 from tidegate.quality_checks.checks import CHECKS, processes, prove
@@ -68,10 +68,7 @@ def staged(folder: Path) -> StagedEpoch:
     state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
     rows(Path(state), OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
-    span = ProcessSpan((InputSpan("events", 1, 0, 1, 4),), 0, 5, (0, False), (5, False), 0)
-    plan = ProcessPlan(
-        "evens", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
-    )
+    plan = release("evens", 1, taken("events", 0, 1, 4), computes=pipeline.digest(insert), state=STATE)
     second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
     facts: dict[str, Any] = {
         "late@events": 0,
@@ -194,10 +191,7 @@ def windowed(folder: Path) -> StagedEpoch:
         DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
     place = lake.staged_paths(target, insert)["quarantine"] / "g1-e1-x"
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
-    span = ProcessSpan((InputSpan("events", 1, 0, 1, 7),), 0, 5, (0, False), (5, False), 0)
-    plan = ProcessPlan(
-        "counted", 1, 1, "release", 0, "events", 1, 0, 1, (), "quarantine", pipeline.digest(insert), process=span
-    )
+    plan = release("counted", 1, taken("events", 0, 1, 7), computes=pipeline.digest(insert), state=STATE)
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
     facts["state"] = {"folder": "g1-e1-x", "files": []}
     left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}

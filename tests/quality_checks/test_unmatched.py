@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake, pipeline, store
+from tests.pipelines.runtime.plans import asked_for
 from tests.quality_checks.staged import Given, stage
 from tidegate.pipelines.connectors.table import Options
-from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, StreamRequeue
+from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.quality_checks.checks.unmatched import ratio_usual
 from tidegate.quality_checks.evidence import gather
@@ -47,12 +48,10 @@ def checked(
     )
     # The epochs before are of an earlier generation's numbers: their plans need not be there for the rule.
     last = len(before) + 1
-    again = {number: FromQuarantine(discards=False) for number in out_of_quarantine}
 
     def planned(number: int) -> ReleasePlan:
-        if number not in again:
-            return replace(staged.plan, epoch=number)
-        return staged.plan.as_kind(StreamRequeue, epoch=number, from_quarantine=again[number])
+        plan = replace(staged.plan, epoch=number)
+        return asked_for(plan, Asked()) if number in out_of_quarantine else plan
 
     staged = replace(staged, plan=planned(last))
     made = HandmadeLake(root / "lake")
@@ -60,7 +59,7 @@ def checked(
         made.landed("clicks", number, rows, lag_ms=lag_ms)
     for number, (all_rows, lost) in enumerate(before, 1):
         plan = planned(number)
-        if number in again:
+        if number in out_of_quarantine:
             store(made.lake, plan.row())
         made.staged(plan, matched=all_rows - lost, unmatched_key_absent_u=lost)
         made.judged(plan)

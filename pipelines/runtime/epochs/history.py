@@ -10,7 +10,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.location import Location, folders_in
-from tidegate.pipelines.runtime.epochs import BackfillPlan, ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def history(
 
 def _without_replaced(epochs: list[ReleasedEpoch]) -> list[ReleasedEpoch]:
     """The epochs, where those that a published backfill has replaced are no longer published."""
-    fills = [item.plan for item in epochs if item.published and isinstance(item.plan, BackfillPlan)]
+    fills = [item.plan for item in epochs if item.published and item.plan.replaces]
     return [
         replace(item, published=False, superseded=True, replaced=True)
         if item.published and any(fill.takes_the_place_of(item.plan) for fill in fills)

@@ -1,40 +1,41 @@
-"""What is decided before an epoch of an INSERT runs, as the `epochs` table stores it. It never changes, and holds all
-that a rerun needs. Which rows an epoch takes, and how they are counted, depends on its kind (`kinds`)."""
+"""What is decided before an epoch of a statement runs, as the `epochs` table stores it. It never changes, and holds all
+that a rerun, a look at the lake and `verify` need.
+
+One record. A release in processing time or in event time, a backfill, rows out of quarantine, a discard, an epoch of a
+process and of a rebuild are values of it:
+
+                    takes                lots     replaces          bounds            asked      state
+    release         (P0, P1], all or     -        -                 W0 -> W1, or None -          -
+                    by time
+    re-release      as the held one      the same its own supersedes as the held one  the same   the same
+    backfill        areas, again+fresh   some     published epochs  W stays           spans      -
+    out of          nothing              some     -                 W stays           reasons,   -
+      quarantine                                                                      epochs
+    process         one span an input    -        -                 None              -          base, time
+    rebuild         from the first row   -        a generation      W0 -> W1, or None -          -
+"""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import canonical, later, stored
-from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros
+from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros, released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 
-if TYPE_CHECKING:  # a look at plans does not need it
-    from tidegate.pipelines.connectors.options import OnUnmatched
+OnUnmatched = Literal["quarantine", "block", "publish"]
 
 ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantine-release", "quarantine-discard"]
-"""The purpose of an epoch. Its class decides how its rows are chosen: a discard has the class of the epoch that it
-gives up."""
-
-Landed = Callable[[int, int], int]
-"""(after, upto) -> the landed rows of the probe with after < epoch <= upto, by the watermark log."""
+"""What people call it; nothing but `discard` decides anything."""
 
 Span = tuple[int, int]
 """low <= time < high, in ms, UTC; MIN and MAX for no bound."""
-
-Kind = TypeVar("Kind", bound="ReleasePlan")
-
-
-def no_rows(after: int, upto: int) -> int:
-    """For plans that have stored how many rows they take: an empty watermark log."""
-    return 0
 
 
 def insert_owner(insert_id: str) -> str:
@@ -50,6 +51,17 @@ def insert_of(owner: str) -> str | None:
 def digest(plan: Mapping[str, Any]) -> str:
     """Identifies a plan. 16 hex digits."""
     return hashlib.sha256(canonical(plan).encode()).hexdigest()[:16]
+
+
+def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same time as spans that neither overlap nor follow one another, in order."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -76,16 +88,6 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class InputRange:
-    """The landed epochs of one input that a plan reads: after < epoch <= upto."""
-
-    table: str
-    generation: int
-    after: int
-    upto: int
-
-
-@dataclass(frozen=True)
 class Lot:
     """All rows that the epochs from `first` to `last` sent to quarantine for one reason (as `_reason` stores it):
     `rows` of them, landed in probe epochs after < epoch <= upto. A published epoch gains no rows, so a lot is the same
@@ -104,14 +106,120 @@ class Lot:
 
 
 @dataclass(frozen=True)
-class ReleasePlan(ABC):
-    """What one epoch of an INSERT or a process releases, against the pins: probe rows with after < epoch <= upto, of
-    which its kind takes all or some.
+class Taken:
+    """The landed rows of one table that a plan takes, and how far releases have come in it.
+
+    Attributes:
+        after, upto: P before and after it: releases have seen the epochs up to there. The same where it looks back.
+        fresh: The rows that it takes for the first time, `rows` of them.
+        again: The rows of published epochs that it replaces, `rows_again` of them.
+        earlier: All rows that the releases before it took.
+        loaded: Of an input that a process has waited for: the epochs up to this one landed before its flip.
+    """
+
+    table: str
+    generation: int
+    after: int
+    upto: int
+    rows: int = 0
+    earlier: int = 0
+    fresh: tuple[Part, ...] = ()
+    again: tuple[Part, ...] = later(())
+    rows_again: int = later(0)
+    loaded: int = later(0)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (*self.again, *self.fresh)
+
+    @property
+    def taken(self) -> int:
+        """All rows that the releases have taken, this one included."""
+        return self.earlier + self.rows
+
+    def nothing(self) -> Self:
+        """The same place in the table, and no row of it."""
+        return replace(self, after=self.upto, earlier=self.taken, rows=0, fresh=(), again=(), rows_again=0, loaded=0)
+
+
+def all_of(after: int, upto: int) -> tuple[Part, ...]:
+    """Every landed row of after < epoch <= upto, whatever its time."""
+    return (Part((Area(after, upto, MIN_TIMESTAMP, MAX_TIMESTAMP, nulls=True),)),)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far an event-time statement has come; times in ms, UTC.
+
+    Attributes:
+        before, watermark: The combined watermark of the release before, and of this one. It never goes back, and stays
+            where a plan looks back.
+        since: The probe epoch up to which no row was waiting when this was planned.
+        ahead: What backfills before this plan have released beyond the watermark: releases leave it out.
+    """
+
+    before: int = MIN_TIMESTAMP
+    watermark: int = MIN_TIMESTAMP
+    since: int = 0
+    ahead: tuple[Area, ...] = later(())
+
+    def takes(self, after: int, upto: int) -> tuple[Part, ...]:
+        """What a release takes between these bounds."""
+        return (released(after, upto, self.before, self.watermark, self.since, self.ahead),)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for, where a plan looks back.
+
+    Attributes:
+        spans: Of a backfill: the spans of time, as a `union`.
+        reasons, epochs: Of rows out of quarantine: the selection; empty for all.
+        upto: Only rows that epochs up to this one have quarantined, which are those that the person has seen.
+        by, because: Who asked, and the reason that they gave.
+    """
+
+    spans: tuple[Span, ...] = later(())
+    reasons: tuple[str, ...] = later(())
+    epochs: tuple[int, ...] = later(())
+    upto: int | None = later(None)
+    discards: bool = later(False)
+    by: str = later("")
+    because: str = later("")
+
+    def same(self, other: Asked) -> bool:
+        """Whether both ask for the same."""
+        mine, theirs = ((item.spans, item.reasons, item.epochs, item.discards) for item in (self, other))
+        return mine == theirs
+
+
+@dataclass(frozen=True)
+class StateSpan:
+    """What a process's epoch does with its time and its state; times in ms, UTC.
+
+    Attributes:
+        before, end: The process's time at the end of the epoch before, and of this one.
+        last, watermark: The combined watermark before and after, (timestamp, use_processing_time).
+        base: The epoch that last wrote all of the state; 0 if none has.
+        rewrite: This epoch writes all of the state, and is the next one's base.
+    """
+
+    before: int
+    end: int
+    last: tuple[int, bool]
+    watermark: tuple[int, bool]
+    base: int
+    rewrite: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePlan:
+    """What one epoch of a statement takes and replaces, against what, under which definition, between which bounds.
 
     `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
-    computes; `definition` is the number of the definition that it was made under, None if the plan is older than
-    definitions. `supersedes` is the epoch that it replaces: the held one of a re-release or a discard, or one that was
-    planned for another text of the INSERT and never staged.
+    computes; `definition` is the number of the definition that it was made under. `replaces` are epochs of its
+    generation, as (first, last): a held or never staged one is dead at once, a published one when this is published.
+    `oldest`: in event time, no row of it that has a time lies before this (ms, UTC).
     """
 
     insert: str
@@ -119,108 +227,97 @@ class ReleasePlan(ABC):
     epoch: int
     kind: ReleaseKind
     instant: int
-    probe: str
-    probe_generation: int
-    after: int
-    upto: int
+    takes: tuple[Taken, ...]
     pins: tuple[Pin, ...]
     on_unmatched: OnUnmatched
     computes: str
-    supersedes: int | None = None
     definition: int | None = later(None)
+    lots: tuple[Lot, ...] = later(())
+    replaces: tuple[tuple[int, int], ...] = later(())
+    supersedes: int | None = later(None)
+    bounds: Bounds | None = later(None)
+    asked: Asked | None = later(None)
+    state: StateSpan | None = later(None)
+    oldest: int = later(MIN_TIMESTAMP)
 
-    # --- what it reads -------------------------------------------------------------------------------------------
+    # --- what it takes -------------------------------------------------------------------------------------------
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """The landed rows of the probe that it takes, as areas; without those out of quarantine."""
-        return (Part((Area(self.after, self.upto, MIN_TIMESTAMP, MAX_TIMESTAMP, nulls=True),)),)
+    def first(self) -> Taken:
+        """What it takes of the probe; of a process, of its first input."""
+        return self.takes[0]
+
+    @property
+    def probe(self) -> str:
+        return self.first.table
 
     @property
     def releasable(self) -> Releasable:
-        """The same rows, of the probe's generation."""
-        return Releasable(self.probe_generation, self.parts)
-
-    @property
-    def inputs(self) -> tuple[InputRange, ...]:
-        """How far it takes each table that it reads row by row: the probe; for a process, all of its inputs."""
-        return (InputRange(self.probe, self.probe_generation, self.after, self.upto),)
-
-    @property
-    def tables(self) -> list[str]:
-        """The names of these tables."""
-        return [item.table for item in self.inputs]
+        """The landed rows of the probe."""
+        return Releasable(self.first.generation, self.first.parts)
 
     @property
     def reads(self) -> tuple[int, int]:
         """(after, upto): its rows landed in probe epochs after < epoch <= upto."""
-        return self.after, self.upto
+        if self.looks_back:
+            places = (*self.first.parts, *self.joined)
+            low = 0 if self.first.parts else min((lot.after for lot in self.joined), default=0)
+            return low, max((place.upto for place in places), default=0)
+        return self.bounds.since if self.bounds else self.first.after, self.first.upto
 
     @property
-    def follows(self) -> bool:
-        """Whether it begins where the release before it ended, and does not look back."""
-        return True
-
-    @property
-    def lots(self) -> tuple[Lot, ...]:
-        """The lots that it joins again, quarantined by epochs which it does not replace."""
-        return ()
-
-    @property
-    def claims(self) -> tuple[Lot, ...]:
-        """What it takes out of quarantine, to join it again or to discard it."""
-        return self.lots
+    def looks_back(self) -> bool:
+        """Whether a person has asked for it, so that it does not begin where the release before it ended."""
+        return self.asked is not None
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The spans of time that it was asked to release again, as a `union`; empty for other plans."""
-        return ()
+        """Of a backfill: the spans of time that it was asked to release again, as a `union`."""
+        return self.asked.spans if self.asked else ()
+
+    @property
+    def out_of_quarantine(self) -> bool:
+        """Whether it takes rows out of quarantine alone, because a person has asked for them."""
+        return self.asked is not None and not self.asked.spans
+
+    @property
+    def joined(self) -> tuple[Lot, ...]:
+        """The lots that it joins again: those of a discard are only marked."""
+        return () if self.asked and self.asked.discards else self.lots
 
     def takes_the_place_of(self, other: ReleasePlan) -> bool:
         """Whether it replaces another published epoch."""
-        return False
+        return self.generation == other.generation and any(low <= other.epoch <= up for low, up in self.replaces)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
     @property
-    def in_event_time(self) -> bool:
-        """Whether its INSERT releases rows by the combined watermark."""
-        return False
-
-    @property
-    def before(self) -> int:
-        """The watermark of the release before it (ms, UTC); MIN if its rows are not chosen by time."""
-        return MIN_TIMESTAMP
+    def late_upto(self) -> int | None:
+        """Rows with a rowtime (us) up to this are late. None before the first release, and where it looks back."""
+        if self.looks_back or self.bounds is None or self.bounds.before == MIN_TIMESTAMP:
+            return None
+        return micros(self.bounds.before)
 
     @property
     def watermark(self) -> int:
-        """The watermark that the releases have reached with it (ms, UTC); MIN if its rows are not chosen by time."""
-        return MIN_TIMESTAMP
+        """The watermark (ms, UTC) that releases have reached with it; MIN if its rows are not chosen by time."""
+        return self.bounds.watermark if self.bounds else MIN_TIMESTAMP
+
+    @property
+    def before(self) -> int:
+        return self.bounds.before if self.bounds else MIN_TIMESTAMP
 
     @property
     def since(self) -> int:
-        """The probe epoch up to which no row was waiting when it was planned."""
-        return self.after
-
-    @property
-    def ahead(self) -> tuple[Area, ...]:
-        """The areas beyond the watermark that backfills up to it have released: later releases leave them out."""
-        return ()
-
-    @property
-    def oldest(self) -> int:
-        """In event time: no row of it that has a time lies before this (ms, UTC); MIN if that is not known."""
-        return MIN_TIMESTAMP
-
-    @property
-    def late_upto(self) -> int | None:
-        """Rows with a rowtime (us) up to this are late. None before the first release, and for a plan that releases
-        rows again."""
-        return None
+        return self.bounds.since if self.bounds else self.first.after
 
     def complete_until(self, inputs: Watermark) -> Watermark:
         """The watermark of what is published with it; `inputs` is the combined watermark of its inputs."""
-        return inputs
+        if self.state is not None:
+            return Watermark(*self.state.watermark)
+        if self.bounds is None or (inputs.use_processing_time and self.watermark >= self.instant):
+            return inputs
+        return Watermark(self.watermark)
 
     def horizon_of(self, table: str, generation: int) -> int:
         """The horizon of its pin of a build's generation; MIN if it has none."""
@@ -228,53 +325,79 @@ class ReleasePlan(ABC):
         horizon = next(found, None)
         return MIN_TIMESTAMP if horizon is None else horizon
 
-    # --- how many rows -------------------------------------------------------------------------------------------
-
-    def rows(self, landed: Landed = no_rows) -> int:
-        """How many rows it takes in all, including those that it takes again."""
-        return self.rows_landed(landed)
-
-    def rows_landed(self, landed: Landed = no_rows) -> int:
-        """How many rows it takes from the landed table, and not out of a quarantine."""
-        return landed(self.after, self.upto)
-
-    def rows_waiting(self, landed: Landed = no_rows) -> int:
-        """How many probe rows wait until it is published. Rows that it releases again do not wait: they are still where
-        the earlier epoch put them."""
-        return self.rows_landed(landed)
-
-    def rows_taken(self, upto: int) -> int:
-        """How many rows of one input all releases up to this one have taken, if `upto` rows have landed up to its last
-        epoch."""
-        return upto
-
-    def rows_left(self, landed: Landed, upto: int, *, published: bool) -> int:
-        """How many probe rows of epochs up to `upto` are in no commit, if this is the newest plan."""
-        return landed(self.upto if published else self.after, upto)
-
     def settled_upto(self, probe: Location) -> int:
         """The probe epoch up to which no row waits once it is published. `probe`: the landed table."""
-        return self.upto
+        if self.bounds is None:
+            return self.first.upto
+        return settled(probe, self.first.generation, self.bounds.since, self.first.upto, self.bounds.watermark)
+
+    def then(self) -> Bounds | None:
+        """The bounds with which the next epoch begins, before it takes any rows."""
+        if self.bounds is None:
+            return None
+        new = () if not self.asked else tuple(area for part in self.first.fresh for area in part.areas)
+        return replace(self.bounds, before=self.watermark, ahead=(*self.bounds.ahead, *new))
+
+    # --- how many rows -------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """How many rows it takes in all, including those that it takes again."""
+        return self.rows_landed + sum(lot.rows for lot in self.joined)
+
+    @property
+    def rows_landed(self) -> int:
+        """How many rows it takes from landed tables, and not out of a quarantine."""
+        return sum(item.rows + item.rows_again for item in self.takes)
+
+    @property
+    def rows_again(self) -> int:
+        """How many of them earlier epochs had taken."""
+        return sum(item.rows_again for item in self.takes) + sum(lot.rows for lot in self.joined)
+
+    @property
+    def rows_claimed(self) -> int:
+        """How many rows it takes out of quarantine; a discard only marks them."""
+        return sum(lot.rows for lot in self.lots)
+
+    @property
+    def rows_waiting(self) -> int:
+        """How many rows wait until it is published: those that it releases again are still where they were."""
+        return self.first.rows
+
+    def rows_left(self, landed: int, *, published: bool) -> int:
+        """How many probe rows of `landed` are in no commit, if this is the newest plan."""
+        return landed - (self.first.taken if published else self.first.earlier)
 
     # --- what a person decides -----------------------------------------------------------------------------------
 
     @property
     def discards(self) -> bool:
         """Whether nothing of it is published, because a person has given up the rows that it takes."""
-        return self.kind == "discard"
+        return self.kind == "discard" or bool(self.asked and self.asked.discards)
 
     @property
     def when_discarded(self) -> str:
         """What `tidegate discard` does to it while it is held, as text."""
-        return "quarantines them"
+        if not self.looks_back:
+            return "quarantines them"
+        if self.spans:
+            return "gives the backfill up; what is published stays"
+        return "gives it up; the rows stay in quarantine"
 
     def given_up(self) -> Self:
-        """The plan that takes its place where a person discards it: which rows are discarded."""
-        return self
+        """The plan that takes its place where a person discards it: what it looked back at stays where it was, and what
+        it would have released first goes on waiting."""
+        if not self.looks_back:
+            return self
+        takes = tuple(replace(item, rows=0, fresh=(), again=(), rows_again=0) for item in self.takes)
+        return replace(self, takes=takes, lots=(), replaces=())
 
-    def fills(self, spans: Sequence[Span]) -> bool:
-        """Whether it is the backfill of these spans."""
-        return self.kind != "discard" and self.spans == tuple(spans)
+    def answers(self, request: Asked) -> bool:
+        """Whether it is the plan that a request asks for."""
+        return self.kind != "discard" and self.asked is not None and self.asked.same(request)
+
+    # --- its stored form -----------------------------------------------------------------------------------------
 
     @property
     def attempts(self) -> str:
@@ -284,8 +407,6 @@ class ReleasePlan(ABC):
     def new_attempt(self) -> str:
         """A name for the folders of one attempt at it."""
         return f"{self.attempts}{uuid.uuid4().hex[:8]}"
-
-    # --- its stored form -----------------------------------------------------------------------------------------
 
     @property
     def digest(self) -> str:
@@ -298,14 +419,4 @@ class ReleasePlan(ABC):
         )
 
     def _plan(self) -> dict[str, Any]:
-        """The plan as it is stored. The fields that only its kind has decide the kind when it is read back."""
         return {name: value for name, value in stored(self).items() if name not in ("insert", "generation", "epoch")}
-
-    def as_kind(self, kind: type[Kind], /, **changed: Any) -> Kind:
-        """The same epoch as a plan of another kind, with the fields `changed`."""
-        return kind(**{item.name: getattr(self, item.name) for item in fields(ReleasePlan)} | changed)
-
-
-@dataclass(frozen=True)
-class StreamPlan(ReleasePlan):
-    """An epoch in processing time, which takes rows in the order in which they landed, whatever their time."""

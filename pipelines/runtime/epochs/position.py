@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 from tidegate.pipelines.commands import NextCommand, either, resolving
@@ -16,7 +16,7 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, RequeuePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import State, state_of
 from tidegate.pipelines.sinks.protocol import Sink, sink_of
 from tidegate.pipelines.sql.canonical import computes
@@ -57,9 +57,13 @@ class End:
 
     def reached(self, plan: ReleasePlan) -> bool:
         """Whether a run may end after this epoch."""
-        taken = {item.table: (item.generation, item.upto) for item in plan.inputs}
+        taken = {item.table: (item.generation, item.upto) for item in plan.takes}
         in_time = plan.watermark >= self.watermark
-        return plan.follows and in_time and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
+        return (
+            not plan.looks_back
+            and in_time
+            and all(taken.get(name, (0, 0)) >= epoch for name, epoch in self.landed.items())
+        )
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class InsertOnLake:
     def released(self, plan: ReleasePlan) -> int:
         """How many probe rows a plan releases: by the watermark log, or as the plan has stored it in event time and out
         of quarantine. Of a process, the rows of all inputs."""
-        return plan.rows(partial(self.rows_between, plan.probe_generation))
+        return plan.rows
 
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
@@ -221,7 +225,8 @@ def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bo
     if landed is None:
         return 0
     rows = stream.generation(landed.generation).landed
-    return rows(0, landed.epoch) if plan is None else plan.rows_left(rows, landed.epoch, published=published)
+    upto = rows(0, landed.epoch)
+    return upto if plan is None else plan.rows_left(upto, published=published)
 
 
 def gate_held(insert: Insert, plan: ReleasePlan, verdict: VerdictRow | None) -> GateHeld:
@@ -232,7 +237,7 @@ def gate_held(insert: Insert, plan: ReleasePlan, verdict: VerdictRow | None) -> 
             state="it is staged; the target is unchanged",
             next_command=NextCommand("run", does="judges it"),
         )
-    again = isinstance(plan, RequeuePlan)
+    again = plan.out_of_quarantine
     return GateHeld(
         f"the gate holds epoch {plan.epoch} of {insert.id}: {'; '.join(verdict.reasons)}",
         where=f"probe {plan.probe}, epochs {plan.reads[0] + 1} to {plan.reads[1]}",

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING, ProcessPlan
 
 if TYPE_CHECKING:
     from tidegate.pipelines.process.spec import ProcessSpec
 
 _LEFT_OUT = "dropped:"
+NOT_HAVING = "not-having"
+"""The count of a staged epoch for emitted windows that HAVING leaves out."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSoFar:
     """What published epochs have taken of one input: `rows` rows, up to epoch `upto` of `generation`; all 0 before the
     first."""
 
@@ -38,8 +39,8 @@ class Taken:
     upto: int = 0
     generation: int = 0
 
-    def __add__(self, other: Taken) -> Taken:
-        return Taken(self.rows + other.rows, max(self.upto, other.upto), max(self.generation, other.generation))
+    def __add__(self, other: TakenSoFar) -> TakenSoFar:
+        return TakenSoFar(self.rows + other.rows, max(self.upto, other.upto), max(self.generation, other.generation))
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Processed:
     read: int = 0
     handled: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
-    taken: Mapping[str, Taken] = field(default_factory=dict)
+    taken: Mapping[str, TakenSoFar] = field(default_factory=dict)
     given: tuple[Given, ...] = ()
 
     def __add__(self, other: Processed) -> Processed:
@@ -72,7 +73,7 @@ class Processed:
             self.read + other.read,
             self.handled + other.handled,
             dict(Counter(self.left_out) + Counter(other.left_out)),
-            {table: self.taken.get(table, Taken()) + other.taken.get(table, Taken()) for table in tables},
+            {table: self.taken.get(table, TakenSoFar()) + other.taken.get(table, TakenSoFar()) for table in tables},
             tuple(mine + more for mine, more in zip_longest(self.given, other.given, fillvalue=Given())),
         )
 
@@ -80,17 +81,17 @@ class Processed:
 def processed_by(epochs: Iterable[ReleasedEpoch]) -> Processed:
     """What epochs of a process have done with rows."""
     read, handled, left_out = 0, 0, Counter[str]()
-    taken: dict[str, Taken] = {}
+    taken: dict[str, TakenSoFar] = {}
     given = [Given(), Given()]
     for item in epochs:
-        if not item.published or item.staged is None or not isinstance(item.plan, ProcessPlan):
+        if not item.published or item.staged is None or item.plan.state is None:
             continue
         counts, facts = item.staged.counts, item.staged.facts
         read, handled = read + counts.get("rows", 0), handled + counts.get("processed", 0)
         left_out.update({n.removeprefix(_LEFT_OUT): rows for n, rows in counts.items() if n.startswith(_LEFT_OUT)})
-        for span in item.plan.process.inputs:
-            more = Taken(span.rows, span.upto, span.generation if span.upto else 0)
-            taken[span.table] = taken.get(span.table, Taken()) + more
+        for span in item.plan.takes:
+            more = TakenSoFar(span.rows, span.upto, span.generation if span.upto else 0)
+            taken[span.table] = taken.get(span.table, TakenSoFar()) + more
         given[0] += _given(counts, facts.get("emitted"), facts.get(NOT_HAVING, 0))
         if "second" in facts:
             given[1] += _given(facts["second"], facts["second"].get("emitted"), 0)
@@ -149,7 +150,7 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) ->
     given = [*done.given, *[Given()] * len(spec.outputs)][: len(spec.outputs)]
     return ProcessRows(
         insert=insert,
-        inputs=tuple(input_rows(lake, item.table, done.taken.get(item.table, Taken())) for item in spec.inputs),
+        inputs=tuple(input_rows(lake, item.table, done.taken.get(item.table, TakenSoFar())) for item in spec.inputs),
         outputs=tuple(OutputRows(name, **vars(each)) for name, each in zip(spec.outputs, given, strict=True)),
         read=done.read,
         handled=done.handled if spec.windowed else done.read,
@@ -157,7 +158,7 @@ def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) ->
     )
 
 
-def input_rows(lake: Lake, table: str, taken: Taken) -> InputRows:
+def input_rows(lake: Lake, table: str, taken: TakenSoFar) -> InputRows:
     """Count the rows of one input, of which published epochs have `taken` so many."""
     newest = Stream(lake, table).newest
     generation = taken.generation or (newest.generation if newest else 1)

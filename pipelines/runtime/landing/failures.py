@@ -98,7 +98,7 @@ def reading(own: Generation, table: Table, source: Source, stored: StoredStep, w
 
 def releasing(lake: Lake, table: str) -> list[str]:
     """The INSERTs and processes of a lake that have released rows of a probe, or of an input."""
-    return [plan.insert for plan in newest_plans(lake) if table in plan.tables]
+    return [plan.insert for plan in newest_plans(lake) if any(item.table == table for item in plan.takes)]
 
 
 def refuse_second_release(lake: Lake, table: str) -> None:

@@ -23,7 +23,7 @@ from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_colum
 from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 from tidegate.pipelines.process.spec import ProcessSpec
-from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.processes.columns import (
     key_columns,
@@ -172,7 +172,7 @@ class EpochSteps:
 def epoch_steps(
     lake: Lake,
     spec: ProcessSpec,
-    spans: Sequence[InputSpan],
+    spans: Sequence[Taken],
     *,
     last: tuple[int, bool],
     before: int,
@@ -217,10 +217,12 @@ def epoch_steps(
     return EpochSteps(steps, of_input, watermark, tuple(item[1] for item in landed))
 
 
-def planned_steps(lake: Lake, spec: ProcessSpec, span: ProcessSpan) -> EpochSteps:
+def planned_steps(lake: Lake, spec: ProcessSpec, plan: ReleasePlan) -> EpochSteps:
     """The steps of a planned epoch. They end at the time in its plan, whenever it is run or judged again, since the
     next epoch begins there."""
-    return epoch_steps(lake, spec, span.inputs, last=span.last, before=span.before, now=span.end)
+    span = plan.state
+    assert span is not None
+    return epoch_steps(lake, spec, plan.takes, last=span.last, before=span.before, now=span.end)
 
 
 def _step(spec: ProcessSpec, place: int, row: WatermarkRow) -> LandedStep:
@@ -235,7 +237,7 @@ class EpochInputs:
 
     tables: ProcessTables
     spark: SparkSession
-    plan: ProcessPlan
+    plan: ReleasePlan
     found: EpochSteps
 
     def to_tasks(self) -> list[InputRows]:
@@ -254,7 +256,7 @@ class EpochInputs:
 
     def _rows(self, place: int) -> InputRows:
         lake, pipeline = self.tables.on_lake.lake, self.tables.on_lake.pipeline
-        item, span = self.tables.spec.inputs[place], self.plan.process.inputs[place]
+        item, span = self.tables.spec.inputs[place], self.plan.takes[place]
         table, read = pipeline.table(item.table), Stream.of(lake, pipeline, item.table)
         if not span.rows:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))

@@ -35,7 +35,7 @@ from tidegate.pipelines.process.watermarks.declarations import (
 )
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT, WINDOW_END, WindowedQuery, WindowTable
 from tidegate.pipelines.runtime.epochs import ReleasePlan
-from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
 from tidegate.pipelines.runtime.processes.columns import record_columns
 from tidegate.pipelines.runtime.processes.inputs import EpochInputs, EpochSteps, InputRows, processed, task_rows
 from tidegate.pipelines.syntax.types import quoted, spark_string
@@ -247,7 +247,7 @@ class EpochOutputs:
         plan, tables = self.inputs.plan, self.inputs.tables
         taken = Observation(f"taken {plan.insert} {plan.epoch}")
         emitted = Observation(f"emitted {plan.insert} {plan.epoch}")
-        none = not plan.process.inputs[0].rows
+        none = not plan.takes[0].rows
         if none:  # a frame that Spark takes for empty would have no tasks, and count nothing
             added = empty_frame(self.inputs.spark, lake_rows.struct_type({**query.records, **PLACE}))
         else:

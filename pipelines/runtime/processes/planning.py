@@ -10,7 +10,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
-from tidegate.pipelines.runtime.epochs import InputSpan, ProcessPlan, ProcessSpan, ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, StateSpan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.processes.columns import key_columns, state_columns
@@ -49,8 +49,8 @@ class ProcessPlanner(ReleasePlanner):
             waiting = sum(span.rows for span in spans)
             return Waiting(f"{' and '.join(loading)} is still loading: it has not flipped yet", waiting, loading)
         now, then, base = self.clock(), None, 0
-        if isinstance(last, ProcessPlan):
-            then, base = last.process, last.next_base
+        if last is not None and last.state is not None:
+            then, base = last.state, last.epoch if last.state.rewrite else last.state.base
         state = state_before(self.on_lake, last.epoch + 1 if last else 1, base)
         self._check_unchanged(state)
         watermark = then.watermark if then else (BEGINNING.timestamp, False)
@@ -60,8 +60,7 @@ class ProcessPlanner(ReleasePlanner):
         reason = self._nothing_to_do(found, spans, state)
         if reason is not None:
             return Waiting(reason, 0)
-        span = ProcessSpan(
-            inputs=spans,
+        span = StateSpan(
             before=before,
             end=found.steps.end,
             last=watermark,
@@ -69,21 +68,17 @@ class ProcessPlanner(ReleasePlanner):
             base=base,
             rewrite=state.worn,
         )
-        probe = spans[0]
-        plan = ProcessPlan(
+        plan = ReleasePlan(
             insert=self.on_lake.insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
             instant=now,
-            probe=probe.table,
-            probe_generation=probe.generation,
-            after=probe.after,
-            upto=probe.upto,
+            takes=spans,
             pins=(),
             on_unmatched=self.on_lake.on_unmatched,
             computes=self.on_lake.computes,
-            process=span,
+            state=span,
         )
         refuse_removed(self.on_lake.lake, plan)
         return plan
@@ -93,16 +88,17 @@ class ProcessPlanner(ReleasePlanner):
     ) -> ReleasePlan:
         """See `ReleasePlanner.instead_of`. Also raises PlanningError if keys have moved to other buckets."""
         planned, held = super().instead_of(position, kind, on_unmatched), position.plan
-        if isinstance(held, ProcessPlan):
-            self._check_unchanged(state_before(self.on_lake, held.epoch, held.process.base))
+        if held is not None and held.state is not None:
+            self._check_unchanged(state_before(self.on_lake, held.epoch, held.state.base))
         return planned
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """See `ReleasePlanner.anew`: so a function that fails at a record can be corrected. Also raises PlanningError
         if keys have moved to other buckets."""
-        if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
-            raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
-        self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
+        tables = [item.table for item in planned.takes]
+        if planned.state is None or tables != [item.table for item in self.spec.inputs]:
+            raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(tables)}")
+        self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.state.base))
         return self._in_the_place_of(planned)
 
     def _check_unchanged(self, state: StateBefore) -> None:
@@ -111,12 +107,12 @@ class ProcessPlanner(ReleasePlanner):
         key = key_columns(state_columns(self.on_lake.pipeline, self.spec))
         check_unchanged(self.on_lake.insert.id, state, self.spec.buckets, key, self.spec.definition)
 
-    def _spans(self, last: ReleasePlan | None) -> tuple[InputSpan, ...] | None:
+    def _spans(self, last: ReleasePlan | None) -> tuple[Taken, ...] | None:
         """What each input has landed since `last`; None if nothing has ever landed of any.
 
         Raises PlanningError if an input was started again, or is another one than before.
         """
-        then = {span.table: span for span in last.process.inputs} if isinstance(last, ProcessPlan) else {}
+        then = {span.table: span for span in last.takes} if last is not None and last.state is not None else {}
         found = []
         for item in self.spec.inputs:
             landed, before = Stream(self.on_lake.lake, item.table).newest, then.get(item.table)
@@ -129,13 +125,15 @@ class ProcessPlanner(ReleasePlanner):
             raise self._changed("it read more inputs before")
         return tuple(found) if any(span.upto for span in found) else None
 
-    def _span(self, item: ProcessInput, landed: WatermarkRow | None, before: InputSpan | None) -> InputSpan:
+    def _span(self, item: ProcessInput, landed: WatermarkRow | None, before: Taken | None) -> Taken:
         after = before.upto if before else 0
         if landed is None:
-            return InputSpan(item.table, 1, after, after, 0)
+            return Taken(item.table, 1, after, after)
         rows = Stream(self.on_lake.lake, item.table).generation(landed.generation).landed(after, landed.epoch)
         flip = self._flip(item) or 0
-        return InputSpan(item.table, landed.generation, after, landed.epoch, rows, flip if flip > after else 0)
+        earlier, parts = (before.taken if before else 0), all_of(after, landed.epoch)
+        loaded = flip if flip > after else 0
+        return Taken(item.table, landed.generation, after, landed.epoch, rows, earlier, parts, loaded=loaded)
 
     def _flip(self, item: ProcessInput) -> int | None:
         """The epoch of the flip that the process waits for; 0 if it does not wait for this input; None before the
@@ -160,7 +158,7 @@ class ProcessPlanner(ReleasePlanner):
             next_command="put the old inputs back, or give the process a new name: it then begins at the first row",
         )
 
-    def _nothing_to_do(self, found: EpochSteps, spans: tuple[InputSpan, ...], state: StateBefore) -> str | None:
+    def _nothing_to_do(self, found: EpochSteps, spans: tuple[Taken, ...], state: StateBefore) -> str | None:
         """Why there is no epoch to plan; None if there is one."""
         steps, least = found.steps, state.least_timer
         if any(span.rows for span in spans) or (least is not None and least <= steps.end and steps.moves):

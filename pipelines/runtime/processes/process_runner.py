@@ -34,9 +34,9 @@ from tidegate.pipelines.process.engine.task import TaskPlan
 from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
-from tidegate.pipelines.runtime.epochs.kinds import NOT_HAVING
+from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.runtime.processes.columns import ensure_state, input_columns, output_schema, output_types
 from tidegate.pipelines.runtime.processes.inputs import PROCESS_COLUMNS, EpochInputs, ProcessTables, planned_steps
@@ -118,11 +118,12 @@ def staged_row(
     )
 
 
-def time_after(tables: ProcessTables, plan: ProcessPlan, reports: Reports) -> OutputsTime:
+def time_after(tables: ProcessTables, plan: ReleasePlan, reports: Reports) -> OutputsTime:
     """The outputs' watermark and idleness once this epoch is published."""
-    before = published_rows(tables.on_lake, plan.epoch, plan.process.base)
+    assert plan.state is not None
+    before = published_rows(tables.on_lake, plan.epoch, plan.state.base)
     stood = OutputsTime.of(before[-1]) if before else OutputsTime()
-    return stood.after(tables.spec, plan.process.watermark[1], [report["emitted"] for report in reports])
+    return stood.after(tables.spec, plan.state.watermark[1], [report["emitted"] for report in reports])
 
 
 def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports: Reports) -> StateFiles:
@@ -147,8 +148,8 @@ def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any])
     }
 
 
-def _broadcast_rows(tables: ProcessTables, plan: ProcessPlan, task: TaskPlan) -> int:
-    inputs = zip(tables.spec.inputs, plan.process.inputs, strict=True)
+def _broadcast_rows(tables: ProcessTables, plan: ReleasePlan, task: TaskPlan) -> int:
+    inputs = zip(tables.spec.inputs, plan.takes, strict=True)
     return sum(span.rows for item, span in inputs if item.broadcast and task.broadcast is not None)
 
 
@@ -187,7 +188,8 @@ def task_plan(inputs: EpochInputs, state: StateBefore, folder: Location) -> Task
     Raises PlanningError if the function cannot be pickled.
     """
     tables, plan, steps = inputs.tables, inputs.plan, inputs.found.steps
-    spec, span = tables.spec, plan.process
+    spec, span = tables.spec, plan.state
+    assert span is not None
     return TaskPlan(
         function=_pickled(spec.function, plan.insert),
         path=tuple(entry or os.getcwd() for entry in sys.path),
@@ -198,7 +200,7 @@ def task_plan(inputs: EpochInputs, state: StateBefore, folder: Location) -> Task
         columns=tables.state,
         groups=state.groups(),
         due=state.due(steps.end),
-        tasks=max(1, min(spec.buckets, (span.rows + state.living) // PER_TASK + 1)),
+        tasks=max(1, min(spec.buckets, (plan.rows + state.living) // PER_TASK + 1)),
         folder=str(folder),
         generation=plan.generation,
         epoch=plan.epoch,
@@ -238,10 +240,10 @@ _MESSAGE = re.compile(r"^\S*pipelines\.process\.errors\.\w+: (?P<message>.+)$", 
 
 def _explained(error: BaseException, plan: ReleasePlan, *, windowed: bool) -> TidegateError:
     found = _MESSAGE.search(str(error))
-    what = found["message"].strip() if found else first_line(error)
+    what, own = found["message"].strip() if found else first_line(error), plan.first
     return ProcessError(
         what,
-        where=f"process {plan.insert}, epoch {plan.epoch}: {plan.probe}, epochs {plan.after + 1} to {plan.upto}",
+        where=f"process {plan.insert}, epoch {plan.epoch}: {own.table}, epochs {own.after + 1} to {own.upto}",
         state="the epoch is planned and not staged; what is published, and the state, stand at the epoch before",
         next_command=_MEND_WINDOWS
         if windowed
@@ -272,7 +274,7 @@ class ProcessRunner(InsertRunner):
 
         Raises ProcessError with the function's key and record if it failed, LakeError if state is lost.
         """
-        if not isinstance(plan, ProcessPlan):
+        if plan.state is None:
             raise PlanningError(
                 f"epoch {plan.epoch} of {plan.insert} was planned for an INSERT, and the script has a process",
                 where=f"process {plan.insert}",
@@ -280,8 +282,8 @@ class ProcessRunner(InsertRunner):
                 next_command="give the process a new name: it then begins at the first row",
             )
         tables, spec, spark = self.tables, self.tables.spec, self.spark()
-        found = planned_steps(self.lake, spec, plan.process)
-        state = state_before(self, plan.epoch, plan.process.base)
+        found = planned_steps(self.lake, spec, plan)
+        state = state_before(self, plan.epoch, plan.state.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         for target in self.targets:
             self._prepare(target, PROCESS_COLUMNS, {})
@@ -337,7 +339,7 @@ class ProcessRunner(InsertRunner):
         """The state that the epoch has written. A base replaces everything before it."""
         path, state = self.lake.state_path(self.insert), StateFiles.of(staged)
         files = [StagedFile(file["path"], "", file["size"], file["rows"], file["stats"]) for file in state.files]
-        rewrites = isinstance(plan, ProcessPlan) and plan.process.rewrite and plan.epoch > 1
+        rewrites = plan.state is not None and plan.state.rewrite and plan.epoch > 1
         instead_of = partial(Epochs, plan.generation, [(1, plan.epoch - 1)]) if rewrites else in_no_place
         folder, name = path / state.folder, self.target.name
         return FileCommit(

@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.commits import appends_only, letting_rows_go
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
-from tidegate.pipelines.runtime.epochs import Backfill, BackfillPlan, Lot, ReleasePlan, RequeuePlan, Span, union
+from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
@@ -51,46 +51,47 @@ class BackfillPlanner(EventTimePlanner):
         if isinstance(seen, Waiting):
             return seen
         drafted = self._drafted(last, seen)
-        plan = replace(drafted, kind="backfill", upto=drafted.after)
+        own = drafted.first.nothing()
+        own = replace(own, after=drafted.first.after, upto=drafted.first.after, earlier=drafted.first.earlier)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
-        low, high = spans[0][0], spans[-1][1]
+        low = spans[0][0]
         new = tuple(
             area
             for begin, end in spans
-            for area in fresh_areas(begin, min(just_before(end), reached), plan.upto, seen.landed.epoch, span.before)
+            for area in fresh_areas(begin, min(just_before(end), reached), own.upto, seen.landed.epoch, span.before)
         )
         replaced = [epoch for epoch in epochs if epoch.published and any(touches(epoch, *one) for one in spans)]
         replaced = with_what_they_became(replaced, epochs)
         lots = lots_again(replaced, epochs)
-        fill = Backfill(
-            low=low,
-            high=high,
-            replaces=spans_of(replaced),
-            again=again(replaced, epochs),
-            rows_again=sum(epoch.plan.rows_landed() for epoch in replaced) + sum(lot.rows for lot in lots),
-            new=new,
-            without=tuple(area for area in span.ahead if any(area.meets(one) for one in new)),
-            oldest=min([low, *(epoch.oldest for epoch in replaced)]),
-            lots=lots,
-            several=spans if len(spans) > 1 else (),
-        )
+        without = tuple(area for area in span.ahead if any(area.meets(one) for one in new))
+        fresh, landed_again = tuple(Part((area,), without) for area in new), again(replaced, epochs)
+        oldest = min([low, *(epoch.oldest for epoch in replaced)])
         path = self.on_lake.probe.path
-        rows, _ = Releasable(plan.probe_generation, fill.fresh).measured(path, self.spark)
-        if rows + fill.rows_again == 0:
+        rows, _ = Releasable(own.generation, fresh).measured(path, self.spark)
+        rows_again = sum(epoch.plan.rows_landed for epoch in replaced)
+        if rows + rows_again + sum(lot.rows for lot in lots) == 0:
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
-        if rows == 0:
-            fill = replace(fill, new=())
+        own = replace(own, rows=rows, fresh=fresh if rows else (), again=landed_again, rows_again=rows_again)
+        plan = replace(
+            drafted,
+            kind="backfill",
+            takes=(own,),
+            lots=lots,
+            replaces=spans_of(replaced),
+            bounds=span,
+            asked=Asked(spans),
+            oldest=oldest,
+        )
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
-        self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
+        self._refuse_lost_versions(seen.pins, oldest, replaced)
         self._refuse_closed_files(replaced)
         quarantined = quarantined_in(epochs) if lots else []
         wanted = [item for item in quarantined if any(lot.holds(item.epoch, item.reason) for lot in lots)]
         gone = removed(quarantined, removed_upto(lake, insert, self.on_lake.quarantine_path))
         refuse_removed(insert.id, gone, wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
-        refuse_removed_span(lake, plan, fill.parts, replaced, min(map(first_landed, taken), default=None))
-        time = replace(span, rows=rows, ahead=(*span.ahead, *fill.new))
-        return plan.as_kind(BackfillPlan, time=time, backfill=fill)
+        refuse_removed_span(lake, plan, own.parts, replaced, min(map(first_landed, taken), default=None))
+        return plan
 
     def unreached(self, last: ReleasePlan | None, spans: Sequence[Span]) -> Waiting | None:
         """The landed rows of `spans` that have to wait, and for what; with `rows` 0 where some may still land; None
@@ -167,7 +168,7 @@ def fresh_areas(low: int, high: int, upto: int, landed: int, watermark: int) -> 
 def touches(epoch: ReleasedEpoch, low: int, high: int) -> bool:
     """Whether a published epoch has a row with low <= rowtime < high (ms). Rows out of quarantine are those of the
     epochs that had them first (`with_what_they_became`)."""
-    if isinstance(epoch.plan, RequeuePlan):
+    if epoch.plan.out_of_quarantine:
         return False
     least, greatest = epoch.extent
     return least <= greatest and least <= just_before(high) and greatest > just_before(low)
@@ -190,7 +191,7 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
     found: list[Part] = []
     line: list[ReleasePlan] = []
     for epoch in epochs:
-        if not (epoch.published or epoch.replaced) or not epoch.plan.follows:
+        if not (epoch.published or epoch.replaced) or epoch.plan.looks_back:
             continue
         if epoch.plan.epoch in chosen:
             line.append(epoch.plan)
@@ -199,8 +200,8 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
             line = []
     if line:
         found.append(_line(line))
-    fills = [epoch.plan for epoch in replaced if isinstance(epoch.plan, BackfillPlan)]
-    return joined([*found, *(part for fill in fills for part in fill.parts)])
+    fills = [epoch.plan for epoch in replaced if epoch.plan.looks_back]
+    return joined([*found, *(part for fill in fills for part in fill.first.parts)])
 
 
 def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> list[ReleasedEpoch]:
@@ -210,7 +211,7 @@ def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[Re
     numbers = {epoch.plan.epoch for epoch in found}
     # An epoch takes rows of earlier ones only, so that one look in their order finds all.
     for epoch in epochs:
-        taken = any(lot.first <= number <= lot.last for lot in epoch.plan.lots for number in numbers)
+        taken = any(lot.first <= number <= lot.last for lot in epoch.plan.joined for number in numbers)
         if epoch.published and taken and epoch.plan.epoch not in numbers:
             found.append(epoch)
             numbers.add(epoch.plan.epoch)
@@ -223,7 +224,7 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
     wanted = [
         item
         for item in quarantined
-        if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.lots
+        if item.epoch not in numbers and item.taken is not None and item.taken.epoch in numbers and item.taken.joined
     ]
     return lots_of(wanted, quarantined)
 
@@ -231,5 +232,5 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
 def _line(plans: Sequence[ReleasePlan]) -> Part:
     """What a run of consecutive releases took; what backfills before the last of them took is in none of them."""
     first, last = plans[0], plans[-1]
-    without = tuple(dict.fromkeys(area for plan in plans for area in plan.ahead))
-    return released(first.after, last.upto, first.before, last.watermark, first.since, without)
+    without = tuple(dict.fromkeys(area for plan in plans if plan.bounds for area in plan.bounds.ahead))
+    return released(first.first.after, last.first.upto, first.before, last.watermark, first.since, without)

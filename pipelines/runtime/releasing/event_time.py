@@ -15,15 +15,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import (
-    NOTHING_RELEASED,
-    BackfillPlan,
-    EventTimePlan,
-    FromQuarantine,
-    Pin,
-    ReleasePlan,
-    TimeSpan,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
@@ -42,7 +34,7 @@ class Seen:
         waiting: Landed rows that are in no release yet.
         watermark: What all inputs have reached (ms, UTC).
         holds: The inputs that hold it there.
-        span: P and W of the releases before.
+        span: W of the releases before.
     """
 
     landed: WatermarkRow
@@ -50,7 +42,7 @@ class Seen:
     waiting: int
     watermark: int
     holds: tuple[str, ...]
-    span: TimeSpan
+    span: Bounds
     now: int
 
 
@@ -71,7 +63,8 @@ class EventTimePlanner(ReleasePlanner):
         if isinstance(seen, Waiting):
             return seen
         path, plan = self.on_lake.probe.path, self._drafted(last, seen)
-        span = plan.time
+        span, own = plan.bounds, plan.first
+        assert span is not None
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
@@ -81,17 +74,19 @@ class EventTimePlanner(ReleasePlanner):
             cut = max(span.before, plan.releasable.reaching(path, self.spark, self.on_lake.max_rows))
             if cut < span.watermark:
                 span = replace(span, watermark=cut)
-                plan = replace(plan, time=span)
+                own = replace(own, fresh=span.takes(own.after, own.upto))
+                plan = replace(plan, bounds=span, takes=(own,))
                 rows, least = plan.releasable.measured(path, self.spark)
-        return replace(plan, time=replace(span, rows=rows, least=least))
+        return replace(plan, takes=(replace(own, rows=rows),), oldest=least)
 
-    def _drafted(self, last: ReleasePlan | None, seen: Seen) -> EventTimePlan:
+    def _drafted(self, last: ReleasePlan | None, seen: Seen) -> ReleasePlan:
         """The epoch after `last` that takes what the watermark has reached, before its rows are counted. Raises
         LakeError where rows that wait are gone."""
         since = last.settled_upto(self.on_lake.probe.path) if last else 0
         span = replace(seen.span, watermark=seen.watermark, since=since)
-        plan = self._plan(last, seen.landed, seen.pins, event=True).as_kind(EventTimePlan, instant=seen.now, time=span)
-        everything = replace(plan, time=replace(span, watermark=MAX_TIMESTAMP))
+        plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
+        every = replace(span, watermark=MAX_TIMESTAMP).takes(plan.first.after, plan.first.upto)
+        everything = replace(plan, takes=(replace(plan.first, fresh=every),))
         refuse_lost_waiting(self.on_lake.lake, self.spark, everything, seen.waiting)
         return plan
 
@@ -105,12 +100,12 @@ class EventTimePlanner(ReleasePlanner):
         now, landed, pins = self.clock(), self.on_lake.probe.newest, self._pins()
         if landed is None:
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
-        span = last.time.then() if isinstance(last, EventTimePlan) else NOTHING_RELEASED
-        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - span.earlier
+        span = (last.then() if last else None) or Bounds()
+        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - (last.first.taken if last else 0)
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
         watermark, holds = self._combined(last, landed, pins, span.before, now)
-        upto = last.upto if last else 0
+        upto = last.first.upto if last else 0
         ahead = [area for area in span.ahead if not area.covered_by(upto, micros(span.before))]
         return Seen(landed, pins, waiting, watermark, holds, replace(span, ahead=merged(ahead)), now)
 
@@ -121,7 +116,7 @@ class EventTimePlanner(ReleasePlanner):
         if kind == "re-release" and position.plan is not None:
             self._refuse_new_snapshot(plan.pins, position.plan.pins, held=position.plan)
             # Kept in quarantine, a row that finds less than it had found does no harm.
-            if isinstance(plan, BackfillPlan) or (not plan.follows and self._publishes_anything(plan)):
+            if plan.spans or (plan.looks_back and self._publishes_anything(plan)):
                 self._refuse_lost_versions(plan.pins, plan.oldest, held=position.plan)
         return plan
 
@@ -129,7 +124,7 @@ class EventTimePlanner(ReleasePlanner):
         self,
         last: ReleasePlan | None,
         epochs: Sequence[ReleasedEpoch],
-        request: FromQuarantine,
+        request: Asked,
         on_unmatched: OnUnmatched | None,
     ) -> ReleasePlan | None:
         plan = super().out_of_quarantine(last, epochs, request, on_unmatched)
@@ -222,7 +217,7 @@ class EventTimePlanner(ReleasePlanner):
     def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
         """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""
         read = [(pin.table, pin.generation, pin.epoch) for pin in last.pins]
-        read.append((last.probe, last.probe_generation, last.upto))
+        read.append((last.probe, last.first.generation, last.first.upto))
         found: dict[tuple[str, int], int] = {}
         for table, generation, epoch in read:
             row = Stream(self.on_lake.lake, table).generation(generation).epoch(epoch)

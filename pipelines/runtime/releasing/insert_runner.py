@@ -27,7 +27,7 @@ from tidegate.pipelines.location import Location, folders_in
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import FromQuarantine, ReleasePlan, Span, union
+from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
 from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS, ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
@@ -229,9 +229,9 @@ class InsertRunner(InsertOnLake, ABC):
             return None
         history = self._history()
         for epoch in reversed(history):
-            if epoch.published and epoch.plan.fills(spans) and epoch.plan.instant >= since:
+            if epoch.published and epoch.plan.answers(Asked(spans)) and epoch.plan.instant >= since:
                 more = self.backfills.backfill(position.plan, history, [own])
-                left = not isinstance(more, Waiting) and more.rows_waiting() > 0
+                left = not isinstance(more, Waiting) and more.rows_waiting > 0
                 return None if left else epoch.plan
         return None
 
@@ -240,7 +240,7 @@ class InsertRunner(InsertOnLake, ABC):
         None where the watermark has reached all of the spans."""
         return self.backfills.unreached(self.position().plan, spans)
 
-    def out_of_quarantine(self, request: FromQuarantine, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
+    def out_of_quarantine(self, request: Asked, on_unmatched: OnUnmatched | None = None) -> ReleasePlan | None:
         """Plan the epoch that takes the quarantined rows that a request names, once the newest epoch is published; None
         if there are none.
 
@@ -509,7 +509,7 @@ class InsertRunner(InsertOnLake, ABC):
             rows = self._made(plan, commit)
             added += rows if commit is publishing else 0
             quarantined += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
-        if not plan.follows:  # it has changed what earlier epochs count for; looks read all of them until this
+        if plan.looks_back:  # it has changed what earlier epochs count for; looks read all of them until this
             try:
                 with self._explained(plan, "the epoch is published"):
                     checkpoint(self.lake, self.insert.id, self.target_path, self.clock(), looked_back=True)

@@ -31,7 +31,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.epochs import BackfillPlan, Lot, Pin, ReleasePlan, RequeuePlan
+from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.indexes import Indexed
@@ -63,14 +63,14 @@ def probe_column(probe: Table) -> dict[str, str]:
 
 def landed_again(spark: SparkSession, probe: Location, quarantine: Location, plan: ReleasePlan) -> DataFrame:
     """The rows of the probe's table that lie in the plan's lots."""
-    lots = plan.lots
+    lots = plan.joined
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
     quarantined = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
     places = quarantined.select(*(F.col(name).alias(f"_quarantined{name}") for name in PLACE))
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
-    landed = lake_rows.between(spark, probe, plan.probe_generation, after, upto)
+    landed = lake_rows.between(spark, probe, plan.first.generation, after, upto)
     same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
     return landed.join(places, reduce(Column.__and__, same), "left_semi")
 
@@ -151,7 +151,7 @@ class JoinRunner(InsertRunner):
         """Write the plan's rows; returns the names of the files, and what was counted."""
         insert, pipeline = self.insert, self.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
-        probe = insert.probe if isinstance(plan, RequeuePlan) and not plan.lots else plan.probe
+        probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
         builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
         release = Release(
             plan.generation,
@@ -166,15 +166,15 @@ class JoinRunner(InsertRunner):
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(pipeline.table(plan.probe)))
         wide = self.target_path in self.wide
-        with settings(spark, {} if plan.lots else _settings(wide=wide)):
+        with settings(spark, {} if plan.joined else _settings(wide=wide)):
             texts = {kind: str(folder) for kind, folder in folders.items()}
-            joining = Joining(insert, pipeline.tables, release, wide or bool(plan.lots))
+            joining = Joining(insert, pipeline.tables, release, wide or bool(plan.joined))
             return joining.staged(spark, rows, builds, texts)
 
     def _probe(self, spark: SparkSession, plan: ReleasePlan, landed: Stream) -> Probe:
         """The landed rows that a plan releases."""
         releasable, path, table = plan.releasable, landed.path, landed.table
-        if plan.lots:
+        if plan.joined:
             again = landed_again(spark, path, self.quarantine_path, plan)
             return Probe(
                 releasable, rows=releasable.rows(spark, path).unionByName(again) if releasable.parts else again
@@ -198,13 +198,13 @@ class JoinRunner(InsertRunner):
         own = self.target
         quarantine = self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined")
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
-        if isinstance(plan, BackfillPlan):
+        if plan.replaces:
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
         return [quarantine, target, *self._notifications(target)]
 
-    def _instead_of(self, plan: BackfillPlan, role: Literal["publish", "quarantine"]) -> Epochs:
+    def _instead_of(self, plan: ReleasePlan, role: Literal["publish", "quarantine"]) -> Epochs:
         """The epochs that a backfill replaces in one table, and how many rows they have there."""
         epochs = history_of(self.lake, self.pipeline, self.insert)
         replaced = [item for item in epochs if plan.takes_the_place_of(item.plan)]
@@ -212,9 +212,9 @@ class JoinRunner(InsertRunner):
         rows = sum(file.rows for row in staged for file in row.of(role))
         if role == "quarantine":
             rows -= self._removed(plan, epochs)
-        return Epochs(plan.generation, plan.backfill.replaces, rows)
+        return Epochs(plan.generation, plan.replaces, rows)
 
-    def _removed(self, plan: BackfillPlan, epochs: Sequence[ReleasedEpoch]) -> int:
+    def _removed(self, plan: ReleasePlan, epochs: Sequence[ReleasedEpoch]) -> int:
         """The rows of replaced epochs that retention had removed from the quarantine before."""
         upto = removed_upto(self.lake, self.insert, self.quarantine_path)
         before = [

@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import FromQuarantine, Pin, ReleasePlan, StreamPlan, requeued
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
@@ -39,37 +39,39 @@ class ReleasePlanner(ABC):
         return MIN_TIMESTAMP
 
     def _plan(
-        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], *, event: bool = False
-    ) -> StreamPlan:
-        """The epoch after `last` that takes all of the probe up to `landed`, of an INSERT that releases in `event` time
-        or not. Raises PlanningError when the probe was started again, or the script now joins by another time;
-        BeyondRetention when rows of it are gone."""
+        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], bounds: Bounds | None = None
+    ) -> ReleasePlan:
+        """The epoch after `last` that takes all of the probe up to `landed` or, in event time, what lies between
+        `bounds`. Its rows are counted by the watermark log, in event time by who plans. Raises PlanningError when the
+        probe was started again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
         insert = self.on_lake.insert
-        self._refuse_other_time(last, event=event)
+        self._refuse_other_time(last, event=bounds is not None)
         if last is not None and last.probe != insert.probe:
             raise PlanningError(
                 f"{insert.id} has released rows of {last.probe}, and the script's INSERT reads {insert.probe}",
                 state="nothing was released",
                 next_command="put the old probe back, or write a new INSERT into a new target",
             )
-        if last is not None and landed.generation != last.probe_generation:
+        if last is not None and landed.generation != last.first.generation:
             raise PlanningError(
                 f"{insert.probe} was started again (generation {landed.generation}), "
-                f"and {insert.id} has published rows of generation {last.probe_generation}",
+                f"and {insert.id} has published rows of generation {last.first.generation}",
                 state="nothing was released",
                 next_command="write a new INSERT into a new target: it begins at the new generation's first row",
             )
-        plan = StreamPlan(
+        after = last.first.upto if last else 0
+        rows = 0 if bounds else self.on_lake.rows_between(landed.generation, after, landed.epoch)
+        parts = bounds.takes(after, landed.epoch) if bounds else all_of(after, landed.epoch)
+        earlier = last.first.taken if last else 0
+        plan = ReleasePlan(
             insert=insert.id,
             generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
             instant=self.clock(),
-            probe=insert.probe,
-            probe_generation=landed.generation,
-            after=last.upto if last else 0,
-            upto=landed.epoch,
+            takes=(Taken(insert.probe, landed.generation, after, landed.epoch, rows, earlier, parts),),
             pins=pins,
+            bounds=bounds,
             on_unmatched=self.on_lake.on_unmatched,
             computes=self.on_lake.computes,
         )
@@ -78,8 +80,8 @@ class ReleasePlanner(ABC):
 
     def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
         """Raises PlanningError where the INSERT has released in the other kind of time."""
-        if last is not None and last.in_event_time != event:
-            was = "event time" if last.in_event_time else "processing time"
+        if last is not None and (last.bounds is not None) != event:
+            was = "event time" if last.bounds else "processing time"
             raise PlanningError(
                 f"{self.on_lake.insert.id} has released {last.epoch} epochs in {was}, and the script now joins by "
                 "another time: which rows are still to be released is not known",
@@ -150,7 +152,7 @@ class ReleasePlanner(ABC):
         self,
         last: ReleasePlan | None,
         epochs: Sequence[ReleasedEpoch],
-        request: FromQuarantine,
+        request: Asked,
         on_unmatched: OnUnmatched | None,
     ) -> ReleasePlan | None:
         """The epoch after `last` that takes the rows which a request names and nobody has taken; None if there are
@@ -164,24 +166,28 @@ class ReleasePlanner(ABC):
         if last is None or not wanted:
             return None
         numbers = {item.epoch for item in wanted}
-        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if last.in_event_time else []
-        taken = replace(request, lots=lots_of(wanted, quarantined), oldest=min(known, default=MIN_TIMESTAMP))
+        known = [epoch.oldest for epoch in epochs if epoch.plan.epoch in numbers] if last.bounds else []
+        lots, oldest = lots_of(wanted, quarantined), min(known, default=MIN_TIMESTAMP)
         same_builds = {pin.table for pin in last.pins} == set(insert.builds)
         pins = last.pins if request.discards and same_builds else self._pins()
         if isinstance(pins, Waiting):
             raise PlanningError(pins.reason, state="the rows stay in quarantine", next_command=STATUS)
         if request.discards:  # nothing is read, so neither the probe's generation nor its time can stand in its way
-            plan = replace(
+            return replace(
                 last,
                 pins=pins,
                 epoch=last.epoch + 1,
                 kind="quarantine-discard",
                 instant=self.clock(),
-                after=last.upto,
+                takes=(last.first.nothing(),),
+                bounds=last.then(),
                 computes=self.on_lake.computes,
                 supersedes=None,
+                replaces=(),
+                lots=lots,
+                asked=request,
+                oldest=oldest,
             )
-            return requeued(plan, last, taken)
         strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
         if landed is None or strange is not None:
             raise PlanningError(
@@ -193,13 +199,13 @@ class ReleasePlanner(ABC):
                 + NextCommand("quarantine discard", (insert.id, "--because", "TEXT")),
             )
         self._refuse_other_time(last, event=insert.time == "event")
-        plan = self._plan(last, landed, pins, event=last.in_event_time)
+        plan = self._plan(last, landed, pins, last.then())
+        plan = replace(plan, takes=(last.first.nothing(),), lots=lots, asked=request, oldest=oldest)
         first = min(first_landed(epoch) for epoch in epochs if epoch.plan.epoch in numbers)
         refuse_removed_lots(self.on_lake.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
         # unless somebody says so: a version that they met once may be gone.
-        plan = replace(plan, kind="quarantine-release", upto=plan.after, on_unmatched=on_unmatched or "quarantine")
-        return requeued(plan, last, taken)
+        return replace(plan, kind="quarantine-release", on_unmatched=on_unmatched or "quarantine")
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""
@@ -228,7 +234,7 @@ class ProcessingTimePlanner(ReleasePlanner):
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
         insert, landed = self.on_lake.insert, self.on_lake.probe.newest
-        after = last.upto if last else 0
+        after = last.first.upto if last else 0
         pins = self._pins()
         rows = self.on_lake.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
         if isinstance(pins, Waiting):

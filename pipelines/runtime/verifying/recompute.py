@@ -54,14 +54,14 @@ SPAN = pa.schema(
 
 def span(plan: ReleasePlan) -> dict[str, Any]:
     """A row of SPAN."""
-    bounds = {"_after": plan.after, "_upto": plan.upto}
+    bounds = {"_after": plan.first.after, "_upto": plan.first.upto}
     times = {"_from": plan.before, "_to": plan.watermark}
     return {
-        "_line": plan.follows,
+        "_line": not plan.looks_back,
         **bounds,
         **{name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()},
-        "_ahead": [asdict(area) for area in plan.ahead],
-        "_parts": [] if plan.follows else [asdict(part) for part in plan.parts],
+        "_ahead": [asdict(area) for area in (plan.bounds.ahead if plan.bounds else ())],
+        "_parts": [asdict(part) for part in plan.first.parts] if plan.looks_back else [],
     }
 
 
@@ -188,7 +188,7 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
     for plan in plans:
         pins = {pin.table: pin for pin in plan.pins}
         row = {
-            "_landed_generation": plan.probe_generation,
+            "_landed_generation": plan.first.generation,
             "_in_generation": plan.generation,
             "_in_epoch": plan.epoch,
             "_ms": plan.instant,
@@ -198,13 +198,13 @@ def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
         for number, join in enumerate(insert.joins):
             row[f"_pin{number}_generation"] = pins[join.build].generation
             row[f"_pin{number}_epoch"] = pins[join.build].epoch
-            if plan.in_event_time:
+            if plan.bounds:
                 horizon = pins[join.build].horizon_us
                 row[f"_pin{number}_horizon"] = MIN_TIMESTAMP if horizon is None else horizon
-        if plan.in_event_time:
+        if plan.bounds:
             rows.append({**row, **span(plan)})
             continue
-        landed = list(range(plan.after + 1, plan.upto + 1)) if plan.follows else [None]
+        landed = [None] if plan.looks_back else list(range(plan.first.after + 1, plan.first.upto + 1))
         rows += [{**row, "_landed_epoch": epoch} for epoch in landed]
     table = pa.Table.from_pylist([{name: row[name] for name in row if name not in SPAN.names} for row in rows])
     if "_landed_epoch" in table.column_names:  # of nothing but looks back no number is known
@@ -233,7 +233,7 @@ def lot_rows(plans: Sequence[ReleasePlan]) -> pa.Table:
     rows = [
         {**dict(zip(numbers, (plan.generation, plan.epoch, lot.first, lot.last), strict=True)), "reason": lot.reason}
         for plan in plans
-        for lot in plan.lots
+        for lot in plan.joined
     ]
     return pa.Table.from_pylist(rows, pa.schema([*((name, pa.int64()) for name in numbers), ("reason", pa.string())]))
 
@@ -243,7 +243,7 @@ def recompute_sql(
 ) -> str:
     """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`. Where the
     target has constraints, also a row of the place VIOLATION for each that a row violates."""
-    again = any(plan.lots for plan in plans)
+    again = any(plan.joined for plan in plans)
     steps = {"_landed": _landed(insert, tables[insert.probe], views, again)}
     last = "_landed"
     for number, join in enumerate(insert.joins):

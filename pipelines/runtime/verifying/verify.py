@@ -318,11 +318,11 @@ class Proof:
             texts: list[str] = []
             joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
             for table, generation, after, upto, pin in [
-                (plan.probe, plan.probe_generation, *plan.reads, None),
+                (plan.probe, plan.first.generation, *plan.reads, None),
                 *((pin.table, pin.generation, 0, pin.epoch, pin) for pin in joined),
             ]:
                 removed = reach(table, generation)
-                if pin is None and not plan.lots and not removed.asked_by(plan.parts):
+                if pin is None and not plan.joined and not removed.asked_by(plan.first.parts):
                     after = max(after, removed.epoch or 0)  # of epochs that are gone it reads no row
                 number = sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 if not number:
@@ -452,16 +452,16 @@ class Proof:
 
     def _problems(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Iterator[str]:
         upto, published = 0, [epoch for epoch in epochs if epoch.published]
-        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and epoch.plan.follows]
-        for epoch in sorted(line, key=lambda epoch: epoch.plan.after):
-            if epoch.plan.after != upto:
-                what = "left out" if epoch.plan.after > upto else "released twice"
-                low, high = sorted((epoch.plan.after, upto))
+        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and not epoch.plan.looks_back]
+        for epoch in sorted(line, key=lambda epoch: epoch.plan.first.after):
+            if epoch.plan.first.after != upto:
+                what = "left out" if epoch.plan.first.after > upto else "released twice"
+                low, high = sorted((epoch.plan.first.after, upto))
                 yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
-            upto = max(upto, epoch.plan.upto)
+            upto = max(upto, epoch.plan.first.upto)
         quarantined, taken = {(item.epoch, item.reason) for item in quarantined_in(epochs)}, set[tuple[int, str]]()
-        for plan in (epoch.plan for epoch in published if epoch.plan.claims):
-            own = {whole for whole in quarantined if any(lot.holds(*whole) for lot in plan.claims)}
+        for plan in (epoch.plan for epoch in published if epoch.plan.lots):
+            own = {whole for whole in quarantined if any(lot.holds(*whole) for lot in plan.lots)}
             for number, reason in sorted(own & taken):
                 yield f"what epoch {number} has quarantined ({reason}) was taken twice, again by epoch {plan.epoch}"
             taken |= own

@@ -98,8 +98,8 @@ def test_two_jobs_take_rows_out_of_quarantine(harness: Harness) -> None:
     result, _ = run("list", target="enriched")
     assert not result.success
     plan = harness.lake.epochs.rows("insert enriched_click")[-1].plan
-    assert plan["from_quarantine"]["because"] == "a load test"
-    assert plan["from_quarantine"]["by"].startswith("ada (dagster run ")
+    assert plan["asked"]["because"] == "a load test"
+    assert plan["asked"]["by"].startswith("ada (dagster run ")
     result, metadata = run("discard", epochs=[2], because="again", dry_run=False)
     assert result.success
     assert metadata["summary"] == "no row of enriched_click that was asked for is in quarantine"

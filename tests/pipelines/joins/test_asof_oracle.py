@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import SEED, at_length
 from tidegate.pipelines.joins.release import Joining
-from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
@@ -159,7 +159,7 @@ class Workload:
 
 def _removed(harness: Harness) -> int:
     """How many versions upkeep takes out now, once nobody wants what is in quarantine any more: it would hold them."""
-    harness.runner.out_of_quarantine("converted", FromQuarantine(True, because="nobody wants them"))
+    harness.runner.out_of_quarantine("converted", Asked(discards=True, because="nobody wants them"))
     done = {item.name: item for item in harness.runner.maintenance(timedelta(0)).run()}
     return done["rates"].retained.removed if done["rates"].retained else 0
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.pipelines.runtime.plans import release, taken
 from tidegate.pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
 from tidegate.pipelines.pictures import bar_of, markdown, outcomes, watermarks
 from tidegate.pipelines.pictures.svg import (
@@ -24,11 +25,10 @@ from tidegate.pipelines.pictures.svg import (
     step_chart,
     timeline,
 )
-from tidegate.pipelines.runtime.epochs import StreamPlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
 
-PLAN = StreamPlan("e", 1, 7, "release", 0, "clicks", 1, 0, 1, (), "quarantine", "x")
+PLAN = release("e", 7, taken("clicks", 0, 1))
 
 
 def released(counts: Mapping[str, int], **state: bool) -> ReleasedEpoch:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake, all_counts, made_once, store_together, verdict_of
+from tests.pipelines.runtime.plans import asked_for
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.records import Record
-from tidegate.pipelines.runtime.epochs import BackfillPlan, StreamPlan, StreamRequeue, source_row
+from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, source_row
 from tidegate.pipelines.runtime.upkeep import Upkeep
 
 ROWS = 3
@@ -34,11 +35,16 @@ def grown(made: HandmadeLake, epochs: int) -> None:
     made.appended("clicks", epochs)
 
 
-def plan_of(made: HandmadeLake, epoch: int, **changed: object):
-    """The plan of an epoch, which takes that epoch of the probe, or what is `changed` of it."""
-    plan = made.planned_row(epoch, epoch - 1, epoch)
-    kinds = {"from_quarantine": StreamRequeue, "backfill": BackfillPlan}
-    return plan.as_kind(next((kind for name, kind in kinds.items() if name in changed), StreamPlan), **changed)
+def plan_of(made: HandmadeLake, epoch: int) -> ReleasePlan:
+    """The plan of an epoch, which takes that epoch of the probe."""
+    return made.planned_row(epoch, epoch - 1, epoch, rows=ROWS, earlier=ROWS * (epoch - 1))
+
+
+def asked_at(made: HandmadeLake, epoch: int, asked: Asked, rows_again: int = 0, **changed: Any) -> ReleasePlan:
+    """The plan of an epoch that a person asked for: of what has landed it takes `rows_again` once more."""
+    last = plan_of(made, epoch - 1)
+    own = replace(last.first.nothing(), rows_again=rows_again)
+    return asked_for(last, asked, own, epoch=epoch, instant=epoch * 1000, **changed)
 
 
 def grow(made: HandmadeLake, first: int, last: int) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
+from tests.pipelines.runtime.plans import asked_for, release, taken
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
@@ -25,18 +26,9 @@ from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import CommitRole
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import (
-    FromQuarantine,
-    Lot,
-    Pin,
-    ReleaseKind,
-    ReleasePlan,
-    StreamPlan,
-    StreamRequeue,
-    insert_owner,
-    source_row,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Lot, Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
 from tidegate.pipelines.sources.arrow_types import arrow_schema
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, Key, Projection
@@ -147,12 +139,28 @@ class HandmadeLake:
         kind: ReleaseKind = "release",
         on_unmatched: OnUnmatched = "quarantine",
         supersedes: int | None = None,
+        rows: int | None = None,
+        earlier: int | None = None,
     ) -> ReleasePlan:
-        """The same, not stored."""
-        return StreamPlan(
-            self.insert.id, 1, epoch, kind, epoch * 1000, self.insert.probe, 1, after, upto,
-            (Pin(self.build, 1, pin, flip),), on_unmatched, self.pipeline.digest(self.insert), supersedes,
-        )  # fmt: skip
+        """The same, not stored. `rows` and `earlier`: by what has landed, where they are not given."""
+        landed = Stream(self.lake, self.insert.probe).generation(1).landed
+        return release(
+            self.insert.id,
+            epoch,
+            taken(
+                self.insert.probe,
+                after,
+                upto,
+                landed(after, upto) if rows is None else rows,
+                landed(0, after) if earlier is None else earlier,
+            ),
+            kind=kind,
+            instant=epoch * 1000,
+            pins=(Pin(self.build, 1, pin, flip),),
+            on_unmatched=on_unmatched,
+            computes=self.pipeline.digest(self.insert),
+            supersedes=supersedes,
+        )
 
     def staged(self, plan: ReleasePlan, **found: int) -> StagedRow:
         """What an epoch staged; `found` names outcomes with `_` for every other sign (matched, unmatched_deleted_u)."""
@@ -205,7 +213,7 @@ class HandmadeLake:
         plan = self.planned_row(number, 0, 1, kind=kind, on_unmatched="block", supersedes=supersedes)
         if again:
             lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
-            plan = plan.as_kind(StreamRequeue, from_quarantine=FromQuarantine(False, lots=lots))
+            plan = asked_for(plan, Asked(), lots=lots)
         store(self.lake, plan.row(), StagedRow(self.owner, 1, number, plan.digest, at, "folder", [], counts, {}))
         store(self.lake, verdict_of(plan, *reasons, at=at))
         if publish:

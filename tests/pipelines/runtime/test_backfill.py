@@ -75,10 +75,10 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(play: Play) -> None:
     play.upto(rates=330, orders=330)
     done = fill(play, 0, 100).published[0]  # all six rows of the first release came together
     assert (done.rows, done.quarantined) == (5, 1)
-    assert done.plan.time is not None
-    assert done.plan.time.rows == 0
-    assert done.plan.backfill is not None
-    assert (done.plan.backfill.replaces, done.plan.backfill.rows_again) == (((1, 1),), 6)
+    assert done.plan.bounds is not None
+    assert done.plan.first.rows == 0
+    assert done.plan is not None
+    assert (done.plan.replaces, done.plan.rows_again) == (((1, 1),), 6)
     assert play.out == [*ALL, (7, 102)]
     assert play.quarantined == {5: "time-null"}
     assert states(play) == ["release superseded", "release published", "backfill published"]
@@ -96,8 +96,8 @@ def test_spans_that_are_apart_or_overlap_are_one_epoch(play: Play) -> None:
     assert fill(play, 0, 100).published[0].rows == 2
     [epoch] = fill(play, 200, 300, (80, 95), (90, 120)).published
     assert epoch.rows == 4, "0 and 1 once more, which had been published as one, then 2 and 4"
-    assert epoch.plan.backfill is not None
-    assert epoch.plan.backfill.spans == ((at_ms(80), at_ms(120)), (at_ms(200), at_ms(300)))
+    assert epoch.plan is not None
+    assert epoch.plan.spans == ((at_ms(80), at_ms(120)), (at_ms(200), at_ms(300)))
     assert states(play) == ["backfill superseded", "backfill published"]
     assert play.out == [ALL[number] for number in (0, 1, 2, 4)]
     assert fill(play, 200, 300, (80, 120)).published[0].rows == 4
@@ -135,7 +135,7 @@ def test_what_the_watermark_has_not_reached_waits(play: Play) -> None:
     play.rate("EUR", 110, 25)
     play.land(300, 300)
     done = fill(play, 0, 100).published[0]  # the first two again, the third for the first time
-    assert (done.rows, done.plan.time and done.plan.time.rows) == (3, 1)
+    assert (done.rows, done.plan.bounds and done.plan.first.rows) == (3, 1)
     assert play.out == [(0, 100), (1, 100), (2, 110)]
     assert play.upto() == []
     play.prove()

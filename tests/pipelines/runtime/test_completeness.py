@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,15 +14,14 @@ from hypothesis import strategies as st
 
 from tests.cases import searched
 from tests.oracle.pins import rows_of
-from tests.pipelines.runtime.epochs.test_plans import PROCESS
 from tests.pipelines.runtime.grown import upkeep_of
 from tests.pipelines.runtime.handmade import HandmadeLake, store, verdict_of
+from tests.pipelines.runtime.plans import STATE, release, taken
 from tests.pipelines.runtime.processes import functions as fn
 from tests.stories.story import blocks
 from tidegate.pipelines.lake import Lake, StagedRow
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import completeness
-from tidegate.pipelines.runtime.epochs.kinds import InputSpan, ProcessSpan
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.watermarks import Watermark
@@ -234,10 +232,7 @@ def test_a_process_counts_the_rows_of_all_its_inputs_and_those_that_it_gave(tmp_
     for name, rows in zip(BOTH, [(7, 2), (3, 4)], strict=True):
         for epoch, landed in enumerate(rows, 1):
             made.landed(name, epoch, landed)
-    span = ProcessSpan(
-        (InputSpan("events", 1, 0, 1, 7), InputSpan("rules", 1, 0, 1, 3)), 0, 5, (0, False), (5, False), 0
-    )
-    plan = replace(PROCESS, insert="paired", epoch=1, probe="events", after=0, upto=1, process=span)
+    plan = release("paired", 1, taken("events", 0, 1, 7), taken("rules", 0, 1, 3), state=STATE)
     counts = {"rows": 10, "processed": 10, "to:publish": 6, "to:quarantine": 2, "violated:real": 2}
     staged = StagedRow(made.owner, 1, 1, plan.digest, 0, "f", [], counts, {"emitted": 8})
     store(made.lake, plan.row(), staged, verdict_of(plan))
@@ -252,4 +247,5 @@ def test_a_process_counts_the_rows_of_all_its_inputs_and_those_that_it_gave(tmp_
 
 def test_a_process_whose_inputs_lost_their_last_log_rows_is_as_far_as_its_plan() -> None:
     """A power cut has taken them; whoever ends a run then must not be stopped by it."""
-    assert completeness._watermark(PROCESS, []) == Watermark(*PROCESS.process.watermark)
+    plan = release("e", 1, taken("clicks", 0, 1, 7), state=STATE)
+    assert completeness._watermark(plan, []) == Watermark(*STATE.watermark)

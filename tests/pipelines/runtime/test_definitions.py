@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, store
+from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.runtime.plays import taken_up
 from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import Planned, Step
@@ -26,7 +27,7 @@ from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
 from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, StreamPlan, source_row, stored_plan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.landing.opening import position_of
@@ -402,7 +403,7 @@ PROOF = ", 'gate.proof' = 'columns'"
 def with_an_epoch(folder: Path, script: str) -> Definitions:
     made = planned(folder, script)
     pins = Pin("users", 1, 1, 1), Pin("names", 1, 1, 1)
-    plan = StreamPlan("found", 1, 1, "release", 0, "clicks", 1, 0, 1, pins, "quarantine", "")
+    plan = release("found", 1, taken("clicks", 0, 1), pins=pins)
     store(made.lake, replace(plan, definition=made.number("insert found")).row())
     return made
 
@@ -460,7 +461,7 @@ def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
 
 
 def reading(probe: str, *, upto: int) -> ReleasePlan:
-    return StreamPlan("enriched", 1, 1, "release", 0, probe, 1, 0, upto, (), "quarantine", "")
+    return release("enriched", 1, taken(probe, 0, upto))
 
 
 def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_both_in_processing_time_make_the_plans_instant_the_watermark(play: Play
     play.order(2, "EUR", 700_000)
     assert play.upto() == [(2, 100)]
     last = play.epochs[-1]
-    assert last.plan.time.watermark == at_ms(1_000_000)
+    assert last.plan.watermark == at_ms(1_000_000)
     assert last.staged.facts["late@o"] == 1
     play.prove()
 
@@ -254,7 +254,7 @@ def test_a_release_looks_at_the_files_that_may_hold_a_releasable_row_and_at_no_o
         play.order(2 * epoch + 1, "EUR", 1000 if epoch == 3 else 10 * epoch)  # one waits, from the fourth epoch on
         play.upto(rates=10 * epoch + 5, orders=10 * epoch + 5)
     plan = play.plan
-    assert (plan.upto, plan.time.since) == (12, 3)  # nothing of the first three epochs waits
+    assert (plan.first.upto, plan.since) == (12, 3)  # nothing of the first three epochs waits
     files = plan.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
@@ -306,7 +306,7 @@ def test_a_large_release_is_cut_at_times_and_nothing_leaves_twice(spark: SparkSe
         play.order(number, "EUR", at)
     assert play.upto(rates=20, orders=20) == [(number, 100) for number in range(6)]
     # Three rows of one millisecond stay together.
-    assert [epoch.plan.time.rows for epoch in play.epochs if epoch.plan.time] == [2, 4]
+    assert [epoch.plan.first.rows for epoch in play.epochs if epoch.plan.bounds] == [2, 4]
     play.order(7, "EUR", 12)  # late, and in a release that is cut again
     assert play.upto(rates=40, orders=40) == [(6, 100), (7, 100)]
     play.prove()

@@ -22,7 +22,7 @@ from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.rows import read
-from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.testing import Harness
@@ -140,7 +140,7 @@ def test_an_older_lake_goes_on(play: Play) -> None:
     play.order(5, "EUR", 30)
     assert play.upto(rates=30, orders=30) == [(5, 100)]
     assert harness.lake.format == lake_module.FORMAT
-    harness.runner.out_of_quarantine("converted", FromQuarantine(discards=False))
+    harness.runner.out_of_quarantine("converted", Asked())
     assert ids(play) == [1, 2, 3, 5]
     assert play.quarantined.keys() == {4}
     play.prove()

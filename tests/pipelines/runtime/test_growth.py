@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from tests.cases import at_length
-from tests.pipelines.runtime.grown import ROWS, decoded, grow, grown, plan_of, upkeep
+from tests.pipelines.runtime.grown import ROWS, asked_at, decoded, grow, grown, upkeep
 from tests.pipelines.runtime.handmade import HandmadeLake, mark, no_spark, store, store_together, verdict_of
+from tests.pipelines.runtime.plans import STATE, release, taken
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
@@ -31,19 +33,10 @@ from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import ledger
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import (
-    NOTHING_RELEASED,
-    Backfill,
-    FromQuarantine,
-    InputSpan,
-    Lot,
-    ProcessPlan,
-    ProcessSpan,
-    ReleasePlan,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
-from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
+from tidegate.pipelines.runtime.epochs.processed import Given, Processed, TakenSoFar, processed_by
 from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.ledger import (
     CHECKPOINT,
@@ -133,18 +126,17 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
 
 AGED = CHECKPOINT + 40
 LOT = Lot("unmatched:deleted@u", 1, 10, 10, 0, 10)
-AGAIN = Backfill(0, 1, replaces=((3, 9),), rows_again=21)
-LOOK_BACKS: dict[str, dict[str, object]] = {
-    "a requeue": {"kind": "quarantine-release", "from_quarantine": FromQuarantine(discards=False, lots=(LOT,))},
-    "a discard": {"kind": "quarantine-discard", "from_quarantine": FromQuarantine(discards=True, lots=(LOT,))},
-    "a backfill": {"kind": "backfill", "time": NOTHING_RELEASED, "backfill": AGAIN},
+LOOK_BACKS: dict[str, dict[str, Any]] = {
+    "a requeue": {"kind": "quarantine-release", "asked": Asked(), "lots": (LOT,)},
+    "a discard": {"kind": "quarantine-discard", "asked": Asked(discards=True), "lots": (LOT,)},
+    "a backfill": {"kind": "backfill", "asked": Asked(((0, 1),)), "replaces": ((3, 9),), "bounds": Bounds()},
 }
 TOOK = {"a requeue": {"matched": 10}, "a discard": {}, "a backfill": {"matched": 20, "dropped_where": 1}}
 
 
 def looking_back(made: HandmadeLake, epoch: int, what: str, *held: str) -> ReleasePlan:
     """The epoch staged and judged, but not in the target yet."""
-    plan = plan_of(made, epoch, after=epoch - 1, upto=epoch - 1, **LOOK_BACKS[what])
+    plan = asked_at(made, epoch, rows_again=21 if what == "a backfill" else 0, **LOOK_BACKS[what])
     store(made.lake, plan.row())
     made.staged(plan, **TOOK[what])
     made.judged(plan, *held)
@@ -209,7 +201,7 @@ def test_a_look_back_is_published_though_its_checkpoint_cannot_be_written(
 
 def test_a_backfill_that_was_given_up_has_filled_nothing(aged: tuple[Path, Path], tmp_path: Path) -> None:
     made = copied(aged[0], tmp_path / "young")
-    plan = plan_of(made, 91, after=90, upto=90, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
+    plan = asked_at(made, 91, **{**LOOK_BACKS["a backfill"], "kind": "discard"})
     store(made.lake, plan.row())
     made.staged(plan)
     made.judged(plan)
@@ -280,7 +272,7 @@ def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs(
 
 @pytest.mark.parametrize("place", ["", "sums", "processed", "taken", "given"])
 def test_a_checkpoint_with_a_field_of_a_newer_tidegate_is_refused(place: str) -> None:
-    processed = Processed(taken={"clicks": Taken()}, given=(Given(),))
+    processed = Processed(taken={"clicks": TakenSoFar()}, given=(Given(),))
     done = Done(sums=(QuarantinedSum("open", "a", 1, 1, (1, 1), (1, 1)),), processed=processed)
     row = LedgerRow.from_row(LedgerRow("insert e", 1, 5, 0, "", asdict(done)).to_row())
     assert Done.of(row) == done
@@ -303,8 +295,8 @@ def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(
 ) -> None:
     made = grown(tmp_path, CHECKPOINT + 20)
     for epoch in (CHECKPOINT + 21, CHECKPOINT + 22):
-        again = FromQuarantine(discards=True, lots=(Lot("unmatched:deleted@u", epoch - 21, epoch - 21, 1, 0, 1),))
-        plan = plan_of(made, epoch, kind="quarantine-discard", from_quarantine=again, after=epoch - 1, upto=epoch - 1)
+        lots = (Lot("unmatched:deleted@u", epoch - 21, epoch - 21, 1, 0, 1),)
+        plan = asked_at(made, epoch, Asked(discards=True), kind="quarantine-discard", lots=lots)
         store(made.lake, plan.row())
         made.staged(plan)
         made.judged(plan)
@@ -397,8 +389,7 @@ def test_what_retention_took_out_of_the_quarantine_is_in_the_checkpoint_too(
         with runner_of(made) as runner:
             for number, what in enumerate(("a requeue", "a discard")):
                 lots = (replace(LOT, first=1 + 10 * number, last=10 + 10 * number),)
-                taken = replace(LOOK_BACKS[what]["from_quarantine"], lots=lots)  # type: ignore[type-var]
-                monkeypatch.setitem(LOOK_BACKS[what], "from_quarantine", taken)
+                monkeypatch.setitem(LOOK_BACKS[what], "lots", lots)
                 looking_back(made, epochs + 1 + number, what)
                 assert runner.publish() is not None
         target = made.lake.target_path(made.target)
@@ -437,7 +428,7 @@ def test_that_the_rows_of_a_process_add_up_is_checked_without_reading_what_check
             epochs * 7,
             epochs * 4,
             {"where": 3 * epochs},
-            {"events": Taken(epochs * 7, epochs, 1)},
+            {"events": TakenSoFar(epochs * 7, epochs, 1)},
             (Given(epochs * 3, epochs, 2 * epochs), Given(epochs, epochs)),
         )
         for _ in range(2):  # without a checkpoint, and with one
@@ -463,12 +454,8 @@ def processed(made: HandmadeLake, epochs: int) -> None:
     """Epochs of the process, each of which has taken seven rows; two more rows wait."""
     plans, staged = [], []
     for epoch in range(1, epochs + 1):
-        span = ProcessSpan((InputSpan("events", 1, epoch - 1, epoch, 7),), 0, 5, (0, False), (5, False), 0)
-        plan = ProcessPlan(
-            *(made.insert.id, 1, epoch, "release", epoch * 1000, "events", 1, epoch - 1, epoch, (), "quarantine"),
-            made.pipeline.digest(made.insert),
-            process=span,
-        )
+        takes, computes = taken("events", epoch - 1, epoch, 7, 7 * (epoch - 1)), made.pipeline.digest(made.insert)
+        plan = release(made.insert.id, epoch, takes, instant=epoch * 1000, computes=computes, state=STATE)
         counts = {"rows": 7, "processed": 4, "dropped:where": 3, "to:publish": 1, "to:quarantine": 2}
         second = {"to:publish": 1, "to:quarantine": 0, "emitted": 1}
         facts = {"emitted": 3, "second": second}

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import adopted, mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.plans import STATE, asked_for, release, taken
 from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.console.lake_state import lake_state
@@ -29,22 +30,7 @@ from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import (
-    BackfillPlan,
-    EventTimePlan,
-    EventTimeRequeue,
-    FromQuarantine,
-    InputSpan,
-    Lot,
-    Pin,
-    ProcessPlan,
-    ProcessSpan,
-    ReleasePlan,
-    StreamPlan,
-    TimeSpan,
-    insert_owner,
-    source_row,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, Pin, ReleasePlan, insert_owner, source_row
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landed_retention import LandedRetention, refuse_removed
@@ -97,13 +83,11 @@ class ByHand:
         row = WatermarkRow(table, 1, epoch, at, len(times), 0, False, flip_epoch=1, flipped_at=0)
         Stream(lake, table).generation(1).log_epoch(row)
 
-    def plan(
-        self, insert: str, epoch: int, after: int, upto: int, of: type[ReleasePlan] | None = None, **more: Any
-    ) -> ReleasePlan:
-        plan = StreamPlan(
-            insert, 1, epoch, "release", epoch * 1_000, "orders", 1, after, upto, (Pin("rates", 1, 1, 1),),
-            "quarantine", "",
-        ).as_kind(of or (EventTimePlan if "time" in more else StreamPlan), **more)  # fmt: skip
+    def plan(self, insert: str, epoch: int, after: int, upto: int, **more: Any) -> ReleasePlan:
+        takes, pins = taken("orders", after, upto, 1), (Pin("rates", 1, 1, 1),)
+        return self.stored(release(insert, epoch, takes, instant=epoch * 1_000, pins=pins, **more))
+
+    def stored(self, plan: ReleasePlan) -> ReleasePlan:
         store(self.lake, plan.row())
         return plan
 
@@ -121,7 +105,7 @@ class ByHand:
 
     def released(self, upto: int, epoch: int = 1, after: int = 0, **more: Any) -> ReleasePlan:
         """An event-time release that took all that had landed by then and is published."""
-        plan = self.plan("converted", epoch, after, upto, time=span(after * 1_000, upto * 1_000 + 1))
+        plan = self.plan("converted", epoch, after, upto, bounds=Bounds(after * 1_000, upto * 1_000 + 1))
         self.publish(plan, **more)
         return plan
 
@@ -149,10 +133,6 @@ class ByHand:
     @property
     def gone(self) -> Removed:
         return Stream(self.lake, "orders").generation(1).removed
-
-
-def span(before: int, watermark: int, since: int = 0) -> TimeSpan:
-    return TimeSpan(before, watermark, since, 1, 0, least=0)
 
 
 def test_whole_epochs_go_that_are_old_enough_and_released_in_one_commit_with_their_mark(tmp_path: Path) -> None:
@@ -216,14 +196,14 @@ def test_rows_that_wait_for_their_time_stay_however_old(tmp_path: Path) -> None:
     assert (hand.remove(), hand.there) == ((3, ""), [3, 4, 5])
     reason = "no row may go: converted has come no further"
     assert hand.remove() == (0, reason)
-    hand.publish(hand.plan("converted", 2, 5, 5, time=span(5_000, 60_000, since=2)))
+    hand.publish(hand.plan("converted", 2, 5, 5, bounds=Bounds(5_000, 60_000, since=2)))
     assert (hand.remove(), hand.there) == ((3, ""), [])
 
 
 def test_an_unpublished_event_time_epoch_holds_what_waited_before_it(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, epochs=9)
     hand.released(5)
-    hand.plan("converted", 2, 5, 9, time=span(5_000, 9_000, since=4))
+    hand.plan("converted", 2, 5, 9, bounds=Bounds(5_000, 9_000, since=4))
     assert (hand.remove(), hand.there) == ((4, ""), [5, 6, 7, 8, 9])
 
 
@@ -234,8 +214,8 @@ def test_rows_in_quarantine_hold_from_their_own_epoch_on_until_somebody_decides(
     assert (hand.remove(), hand.there) == ((4, ""), [5, 6, 7, 8, 9])
     assert "converted has quarantined may still be released" in hand.remove()[1]
     lots = (Lot("unmatched:key-absent@r", 1, 1, 2, 0, 6),)
-    again = FromQuarantine(False, lots=lots)
-    plan = hand.plan("converted", 3, 9, 9, EventTimeRequeue, time=span(9_001, 9_001), from_quarantine=again)
+    last = release("converted", 3, taken("orders", 9, 9), pins=(Pin("rates", 1, 1, 1),), bounds=Bounds(9_001, 9_001))
+    plan = hand.stored(asked_for(last, Asked(), lots=lots))
     assert hand.remove()[0] == 0  # it is planned, and reads them
     hand.publish(plan)
     assert (hand.remove(), hand.there) == ((5, ""), [])
@@ -253,8 +233,7 @@ def test_a_process_holds_what_it_has_not_read(tmp_path: Path) -> None:
     hand.released(6)
     reading = hand.pipeline.process("copied", "orders", None, fn.Forwarded(), "id INT")
     assert hand.remove(pipeline=reading) == (0, "copied has not released anything yet")
-    taken = ProcessSpan((InputSpan("orders", 1, 2, 6, 4),), 0, 1, (0, False), (0, False), 0)
-    hand.plan("copied", 1, 2, 6, ProcessPlan, process=taken)
+    hand.plan("copied", 1, 2, 6, state=STATE)
     reason = "no row may go: copied has to meet every row, and has read no further"
     assert [hand.remove(), hand.remove()] == [(2, ""), (0, reason)]  # of another script, too
 
@@ -266,7 +245,7 @@ def test_an_insert_of_another_script_is_asked_though_its_target_is_not_found(tmp
     assert hand.remove()[0] == 0  # nobody knows whether it is published
     hand.publish(other)
     assert (hand.remove(), hand.there) == ((2, ""), [3, 4, 5, 6])
-    hand.plan("elsewhere", 2, 2, 2, StreamPlan, kind="discard")
+    hand.plan("elsewhere", 2, 2, 2, kind="discard")
     assert hand.remove() == (0, "no row may go: elsewhere has come no further")
 
 
@@ -387,10 +366,10 @@ def test_the_last_table_of_a_hybrid_one_begins_by_the_rows_before_it(tmp_path: P
 def without_first_rows(root: Path, *inserts: str) -> ByHand:
     """Epochs 1 to 12 have gone, of 20."""
     hand = ByHand(root, *inserts, epochs=20)
-    first = hand.plan("converted", 1, 0, 8, time=span(0, 8_000))
-    second = hand.plan("converted", 2, 8, 16, time=span(8_000, 16_000, since=8))
+    first = hand.plan("converted", 1, 0, 8, bounds=Bounds(0, 8_000))
+    second = hand.plan("converted", 2, 8, 16, bounds=Bounds(8_000, 16_000, since=8))
     hand.publish(second)
-    third = hand.plan("converted", 3, 16, 20, time=span(16_000, 20_001, since=16))
+    third = hand.plan("converted", 3, 16, 20, bounds=Bounds(16_000, 20_001, since=16))
     for plan in (first, third):
         hand.publish(plan)
     hand.now = 22_000
@@ -419,10 +398,8 @@ def test_a_plan_from_before_the_rows_went_is_refused_once_it_is_staged(tmp_path:
     """Of an INSERT that is new retention knows nothing until its first plan is stored."""
     hand = without_first_rows(tmp_path)
     refused(lambda: refuse_removed(hand.lake, hand.plan("now", 1, 0, 20)))
-    taken = ProcessSpan((InputSpan("orders", 1, 0, 20, 20),), 0, 1, (0, False), (0, False), 0)
-    refused(lambda: refuse_removed(hand.lake, hand.plan("copied", 1, 0, 20, ProcessPlan, process=taken)))
-    nothing = replace(taken, inputs=(InputSpan("orders", 1, 0, 0, 0),))
-    refuse_removed(hand.lake, hand.plan("idle", 1, 0, 0, ProcessPlan, process=nothing))
+    refused(lambda: refuse_removed(hand.lake, hand.plan("copied", 1, 0, 20, state=STATE)))
+    refuse_removed(hand.lake, hand.plan("idle", 1, 0, 0, state=STATE))
     refuse_removed(hand.lake, hand.plan("later", 1, 12, 20))
 
 
@@ -435,8 +412,8 @@ def test_a_backfill_begins_after_the_last_epoch_that_had_rows_which_are_gone(tmp
     assert "none of them has a time after 1970-01-01T00:00:12.000Z" in error.what
     assert error.next_command == "tidegate run SCRIPT --from 1970-01-01T00:00:16.001Z"
     plan = planner.backfill(last, epochs, [(16_001, MAX_TIMESTAMP)])
-    assert isinstance(plan, BackfillPlan)
-    assert plan.backfill.replaces == ((3, 3),)
+    assert isinstance(plan, ReleasePlan)
+    assert plan.replaces == ((3, 3),)
     refuse_removed(hand.lake, plan)
 
 
@@ -452,7 +429,7 @@ def test_rows_of_a_discarded_epoch_hold_nothing_and_are_not_joined_again_in_part
     assert hand.remove() == (12, "")
     planner = hand.planner
     epochs = history_by(hand)
-    asked = FromQuarantine(False, reasons=("discarded",))
+    asked = Asked(reasons=("discarded",))
     error = refused(lambda: planner.out_of_quarantine(epochs[-1].plan, epochs, asked, None))
     assert error.next_command.startswith("tidegate quarantine show SCRIPT converted --state discarded")
 
@@ -507,7 +484,7 @@ def test_rows_go_from_the_disk_and_no_answer_changes(spark: SparkSession, tmp_pa
     assert "2 rows of orders that it read are gone" in report.epochs[0].detail
     playing.rate("USD", 200, 12)
     playing.upto(rates=40, orders=40)
-    assert len(playing.harness.runner.out_of_quarantine("converted", FromQuarantine(False))) == 1
+    assert len(playing.harness.runner.out_of_quarantine("converted", Asked())) == 1
     playing.harness.restart()
     assert maintain() == (1, "")
     assert playing.upto(rates=6_000, orders=6_000) == [(3, 100)]

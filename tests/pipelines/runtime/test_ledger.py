@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.pipelines.runtime.epochs import (
-    EventTimePlan,
-    FromQuarantine,
-    InputSpan,
-    ProcessPlan,
-    ProcessSpan,
-    ReleasePlan,
-    StreamPlan,
-    StreamRequeue,
-    TimeSpan,
-)
+from tests.pipelines.runtime.plans import STATE, asked_for, release, shifted, taken
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, left_waiting, where_rows_are
 
@@ -70,19 +61,19 @@ def test_a_row_that_is_nowhere_is_seen(made: HandmadeLake) -> None:
     assert (rows.landed, rows.accounted, rows.balanced) == (30, 29, False)
 
 
-PLAN = StreamPlan("e", 1, 1, "release", 3500, "clicks", 1, 0, 2, (), "quarantine", "x")
+PLAN = release("e", 1, taken("clicks", 0, 2, 21), instant=3500)
 """Planned between the third and the fourth landed epoch; it takes the first two."""
 HELD_ANEW = replace(PLAN, epoch=2, kind="re-release", instant=4500, supersedes=1)
 FAST_CLOCK = replace(PLAN, instant=500)
-OUT_OF_QUARANTINE = PLAN.as_kind(StreamRequeue, after=2, upto=2, from_quarantine=FromQuarantine(False))
+OUT_OF_QUARANTINE = asked_for(PLAN, Asked())
 
 
-def in_time(earlier: int, rows: int, **plan: int) -> ReleasePlan:
-    return PLAN.as_kind(EventTimePlan, time=TimeSpan(0, 9, 0, rows, earlier), **plan)
+def in_time(earlier: int, rows: int) -> ReleasePlan:
+    return release("e", 1, taken("clicks", 0, 2, rows, earlier), bounds=Bounds(0, 9), instant=3500)
 
 
-def of_process(*spans: InputSpan) -> ReleasePlan:
-    return PLAN.as_kind(ProcessPlan, process=ProcessSpan(spans, 0, 9, (0, False), (9, False), 0))
+def of_process(*takes: Taken) -> ReleasePlan:
+    return replace(PLAN, takes=takes, state=STATE)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +85,15 @@ def of_process(*spans: InputSpan) -> ReleasePlan:
         pytest.param(OUT_OF_QUARANTINE, 300, id="rows out of quarantine did not wait"),
         pytest.param(in_time(12, 7), 321 - 19, id="in event time all that no release took"),
         pytest.param(in_time(300, 22), None, id="more than has landed"),
-        pytest.param(replace(PLAN, upto=9), None, id="an epoch that the log does not tell of"),
-        pytest.param(replace(PLAN, probe="torn"), None, id="a log without an epoch"),
-        pytest.param(replace(PLAN, probe="torn", instant=0, upto=0), None, id="whatever the plan takes of it"),
+        pytest.param(shifted(PLAN, upto=9), None, id="an epoch that the log does not tell of"),
+        pytest.param(shifted(PLAN, table="torn"), None, id="a log without an epoch"),
+        pytest.param(replace(shifted(PLAN, upto=0, table="torn"), instant=0), None, id="whatever the plan takes of it"),
         pytest.param(
-            of_process(InputSpan("clicks", 1, 0, 2, 21), InputSpan("users", 1, 0, 0, 0), InputSpan("new", 1, 0, 0, 0)),
+            of_process(taken("clicks", 0, 2, 21), taken("users", 0, 0, 0), taken("new", 0, 0, 0)),
             300 + 5,
             id="of a process, of all inputs",
         ),
-        pytest.param(
-            of_process(InputSpan("clicks", 1, 0, 2, 21), InputSpan("torn", 1, 0, 1, 1)), None, id="one is not known"
-        ),
+        pytest.param(of_process(taken("clicks", 0, 2, 21), taken("torn", 0, 1, 1)), None, id="one is not known"),
     ],
 )
 def test_what_an_epoch_has_left_waiting(tmp_path: Path, plan: ReleasePlan, left: int | None) -> None:

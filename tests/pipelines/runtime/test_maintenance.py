@@ -15,7 +15,7 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, epochs_of
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
-from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.maintenance import NO_LOOKUP, Maintained
 from tidegate.pipelines.runtime.retention import Retained
 from tidegate.pipelines.runtime.runner import Runner
@@ -163,7 +163,7 @@ def test_what_quarantined_rows_may_ask_for_stays_until_somebody_decides(playing:
     )
     playing.rate("USD", 200, 12)  # it comes late
     playing.upto(rates=60, orders=60)
-    assert len(playing.harness.runner.out_of_quarantine("converted", FromQuarantine(False))) == 1
+    assert len(playing.harness.runner.out_of_quarantine("converted", Asked())) == 1
     assert playing.out == [(0, 200), (1, 100)]
     playing.order(2, "EUR", 65)
     assert playing.upto(rates=70, orders=70) == [(2, 102)]

@@ -17,7 +17,7 @@ from tests.pipelines.runtime.plays import prove as prove_epochs
 from tests.pipelines.runtime.test_backfill import fill
 from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.quarantine import quarantined_in
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
@@ -28,7 +28,7 @@ from tidegate.quality_checks.reconcile import reconcile_all
 pytestmark = pytest.mark.long
 
 KNOWN = ", CONSTRAINT known EXPECT (gender IN ({})) ON VIOLATION {}"
-RELEASE, DISCARD = FromQuarantine(discards=False), FromQuarantine(discards=True, by="ada", because="a test")
+RELEASE, DISCARD = Asked(), Asked(discards=True, by="ada", because="a test")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def click(harness: Harness, *numbers: int) -> None:
     harness.advance()
 
 
-def take(harness: Harness, request: FromQuarantine = RELEASE) -> tuple[Published, ...]:
+def take(harness: Harness, request=RELEASE) -> tuple[Published, ...]:
     return harness.runner.out_of_quarantine(harness.pipeline.inserts[0].id, request)
 
 
@@ -78,7 +78,7 @@ def test_rows_leave_quarantine_once_they_match(harness: Harness) -> None:
     users(harness, 2, 4, gender="m")
     harness.advance()
     assert in_quarantine(harness) == dict.fromkeys((2, 3, 4), "unmatched:key-absent@u")
-    [done] = take(harness, FromQuarantine(discards=False, epochs=(1,)))
+    [done] = take(harness, Asked(epochs=(1,)))
     assert (done.epoch, done.rows, done.quarantined) == (3, 1, 1)
     assert out(harness) == [(1, "f"), (2, "m")]
     assert in_quarantine(harness) == dict.fromkeys((3, 4), "unmatched:key-absent@u")
@@ -87,7 +87,7 @@ def test_rows_leave_quarantine_once_they_match(harness: Harness) -> None:
         (2, "key-absent@u", 1, "open"),
         (3, "key-absent@u", 1, "open"),
     ]
-    assert take(harness, FromQuarantine(discards=False, epochs=(1,))) == ()  # nothing of it is left to take
+    assert take(harness, Asked(epochs=(1,))) == ()  # nothing of it is left to take
     places = prove(harness)
     assert (places.matched, places.quarantined, places.waiting) == (2, {"key-absent@u": 2}, 0)
     # The stream goes on where it stood; a release of everything takes what is open, in one epoch.
@@ -99,34 +99,34 @@ def test_rows_leave_quarantine_once_they_match(harness: Harness) -> None:
     assert in_quarantine(harness) == {3: "unmatched:key-absent@u"}
     users(harness, 3)
     click(harness, 6)
-    take(harness, FromQuarantine(discards=False, reasons=("key-absent",)))
+    take(harness, Asked(reasons=("key-absent",)))
     assert out(harness) == [(1, "f"), (2, "m"), (3, "f"), (4, "m"), (5, "f")]
     assert prove(harness).quarantined == {"key-absent@u": 1}
     with pytest.raises(PlanningError, match=r"no row of enriched was ever quarantined for the reason deleted"):
-        take(harness, FromQuarantine(discards=False, reasons=("deleted",)))
+        take(harness, Asked(reasons=("deleted",)))
     with pytest.raises(PlanningError, match=r"no row of enriched was ever quarantined in epoch 4"):
-        take(harness, FromQuarantine(discards=True, epochs=(4,)))
+        take(harness, Asked(discards=True, epochs=(4,)))
 
 
 def test_what_is_discarded_stays_counted_and_goes_nowhere(harness: Harness) -> None:
     click(harness, 1, 2, 3)
     click(harness, 4)
-    [done] = take(harness, FromQuarantine(discards=True, epochs=(1,), by="ada", because="test users"))
+    [done] = take(harness, Asked(discards=True, epochs=(1,), by="ada", because="test users"))
     assert (done.rows, done.quarantined, done.staged.files) == (0, 0, [])
     harness.restart()
     users(harness, 2, 3, 4)
     harness.advance()
     places = prove(harness)
     assert (places.matched, places.quarantined) == (1, {"discarded": 2, "key-absent@u": 1})
-    assert take(harness, FromQuarantine(discards=True, epochs=(1,))) == ()
-    assert take(harness, FromQuarantine(discards=False, epochs=(1,))) == ()
+    assert take(harness, Asked(discards=True, epochs=(1,))) == ()
+    assert take(harness, Asked(epochs=(1,))) == ()
     take(harness)
     assert out(harness) == [(1, "f"), (4, "f")]
     assert in_quarantine(harness) == dict.fromkeys((2, 3), "unmatched:key-absent@u")
     taken = quarantined_in(epochs_of(harness))[0].taken
     assert taken is not None
-    assert taken.from_quarantine is not None
-    assert (taken.from_quarantine.by, taken.from_quarantine.because) == ("ada", "test users")
+    assert taken.asked is not None
+    assert (taken.asked.by, taken.asked.because) == ("ada", "test users")
     assert prove(harness).quarantined == {"discarded": 2}
     with pytest.raises(LeaseHeld):
         Runner(harness.pipeline, harness.lake, label="another").out_of_quarantine("enriched", DISCARD)
@@ -138,7 +138,7 @@ POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
 @pytest.mark.parametrize(
     ("request_", "points"), at_length([(DISCARD, ["insert.planned", "insert.quarantined"]), (RELEASE, POINTS)])
 )
-def test_an_abort_at_any_point_is_recovered_from(harness: Harness, request_: FromQuarantine, points: list[str]) -> None:
+def test_an_abort_at_any_point_is_recovered_from(harness: Harness, request_, points: list[str]) -> None:
     number = 1
     expected = [(1, "f")]
     click(harness, 1)
@@ -175,7 +175,7 @@ def test_what_a_constraint_has_refused_is_asked_again(spark: SparkSession, tmp_p
     assert in_quarantine(harness) == {2: "violated:known", 3: "violated:known", 4: "unmatched:key-absent@u"}
     # The script may be mended meanwhile: rows are joined by what it says now.
     harness = taken_up(harness, clicks(constraints=KNOWN.format("'f', 'm'", "QUARANTINE")))
-    take(harness, FromQuarantine(discards=False, reasons=("violated:known",)))
+    take(harness, Asked(reasons=("violated:known",)))
     assert out(harness) == [(1, "f"), (2, "m")]
     assert in_quarantine(harness) == {3: "violated:known", 4: "unmatched:key-absent@u"}
     harness = taken_up(harness, clicks(constraints=KNOWN.format("'f'", "FAIL")))
@@ -211,7 +211,7 @@ def test_rows_of_a_discarded_epoch_are_released_where_they_are_named(spark: Spar
     assert in_quarantine(harness) == {1: "discarded", 2: "discarded"}
     assert take(harness) == take(harness, DISCARD) == ()
     # A row that still has no match goes back: it is no reason to hold the INSERT.
-    [done] = take(harness, FromQuarantine(discards=False, reasons=("discarded",)))
+    [done] = take(harness, Asked(reasons=("discarded",)))
     assert (done.rows, done.quarantined, done.plan.on_unmatched) == (1, 1, "quarantine")
     assert (out(harness), in_quarantine(harness)) == ([(1, "f")], {2: "unmatched:key-absent@u"})
     prove(harness)
@@ -254,7 +254,7 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(play: Play) -> N
         play.order(turn * 2, "EUR", turn * 100 + 10)
         play.order(turn * 2 + 1, "USD", turn * 100 + 20)
         play.upto(rates=turn * 100 + 100, orders=turn * 100 + 100)
-    take(play.harness, FromQuarantine(discards=True, epochs=(3,)))
+    take(play.harness, Asked(discards=True, epochs=(3,)))
     play.rate("USD", 500, 120)
     play.land(300, 300)
     [done] = take(play.harness)  # rows 1 and 3, of epochs 1 and 2; only 3 finds its version
@@ -263,10 +263,10 @@ def test_a_backfill_takes_what_was_released_of_its_span_with_it(play: Play) -> N
     play.rate("USD", 400, 15)
     play.land(300, 300)
     filled = fill(play, 100, 200).published[0]
-    assert filled.plan.backfill is not None
+    assert filled.plan is not None
     # Epoch 2 and what it became; row 1, which came with it, is taken out of the quarantine of epoch 1 again.
-    assert filled.plan.backfill.replaces == ((2, 2), (5, 5))
-    assert (filled.plan.backfill.rows_again, filled.rows, filled.quarantined) == (3, 3, 0)
+    assert filled.plan.replaces == ((2, 2), (5, 5))
+    assert (filled.plan.rows_again, filled.rows, filled.quarantined) == (3, 3, 0)
     assert play.quarantined == {5: "unmatched:key-absent@r"}
     assert play.out == [(0, 100), (1, 400), (2, 100), (3, 500), (4, 100)]
     prove(play.harness)
@@ -298,9 +298,9 @@ def test_any_order_of_releases_discards_spans_and_streaming_keeps_each_row_in_on
                 begin = chance.randrange(0, high)
                 fill(play, begin, begin + chance.randrange(1, 300))
             elif kinds and chance.random() < 0.5:
-                take(harness, FromQuarantine(discards, reasons=(reason,)))
+                take(harness, Asked(discards=discards, reasons=(reason,)))
             elif kinds:
-                take(harness, FromQuarantine(discards, epochs=(epoch,)))
+                take(harness, Asked(discards=discards, epochs=(epoch,)))
         rows = Counter(row["id"] for row in harness.published("converted"))
         rows += Counter(row["id"] for row in harness.quarantined("converted"))
         assert rows == Counter(range(number)), turn

@@ -24,7 +24,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.releasable import Releasable, released
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
-from tidegate.pipelines.runtime.epochs import FromQuarantine
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.quarantine import quarantined_in, rows_of
 from tidegate.pipelines.runtime.releasing import join_runner
 from tidegate.pipelines.sources.scripted import ScriptedInput
@@ -112,7 +112,7 @@ def test_a_quarantined_row_holds_the_probes_columns(
     # Rows that a release out of quarantine quarantines again are found by the epochs that they landed in.
     harness.push("users", [{"user_id": 2, "gender": "m"}])
     harness.runner.advance("users")
-    harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))
+    harness.runner.out_of_quarantine("enriched", Asked())
     assert sorted(row["item_id"] for row in harness.published("enriched")) == [1, 2]
     again = {(3, *key[1:]): row for key, row in wanted.items() if key[1] != 2}
     assert probes(harness) == {**wanted, **again, (3, 90, "+I"): click(9, 90, FULL)}
@@ -167,7 +167,7 @@ def test_rows_out_of_quarantine_have_no_value_of_a_column_that_their_table_does_
     monkeypatch.setattr(join_runner, "columns_of", lambda probe: {**declared, "later": "INT"})
     monkeypatch.setattr(join_runner, "probe_column", lambda probe: {"_probe": f"STRUCT<{own}>"})
     harness.restart()
-    harness.runner.out_of_quarantine("enriched", FromQuarantine(discards=False))
+    harness.runner.out_of_quarantine("enriched", Asked())
     assert probes(harness)[2, 90, "+I"] == {**click(9, 90, FULL), "later": None}
 
 

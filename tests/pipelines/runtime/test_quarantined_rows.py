@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, store
+from tests.pipelines.runtime.plans import asked_for
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
@@ -23,7 +24,7 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import retention
-from tidegate.pipelines.runtime.epochs import FromQuarantine, Lot, ReleasePlan, StreamRequeue, stored_plan
+from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.ledger import where_rows_are
@@ -76,7 +77,7 @@ class Kept:
 
     def lots(self, *, discards: bool = False, **asked: Any) -> tuple[Lot, ...]:
         """What is taken where this is asked for."""
-        return lots_of(chosen("enriched", self.all, FromQuarantine(discards, **asked)), self.all)
+        return lots_of(chosen("enriched", self.all, Asked(discards=discards, **asked)), self.all)
 
     def take(
         self, epoch: int, *, discards: bool = False, found: Mapping[str, int] | None = None, **asked: Any
@@ -85,13 +86,13 @@ class Kept:
         that discards it."""
         lots = self.lots(discards=discards, **asked)
         last = stored_plan(self.made.lake.epochs.rows(self.made.owner)[-1])
-        plan = last.as_kind(
-            StreamRequeue,
+        plan = asked_for(
+            last,
+            Asked(discards=discards, **asked),
             epoch=epoch,
             instant=epoch * 1_000,
             kind="quarantine-discard" if discards else "quarantine-release",
-            after=4,
-            from_quarantine=FromQuarantine(discards, **asked, lots=lots),
+            lots=lots,
         )
         store(self.made.lake, plan.row())
         assert stored_plan(self.made.lake.epochs.rows(self.made.owner)[-1]) == plan
@@ -143,7 +144,7 @@ def test_a_reason_may_be_given_short(kept: Kept, reason: str) -> None:
 
 def test_what_is_taken_is_counted_where_it_is(kept: Kept) -> None:
     plan = kept.take(5, epochs=(1, 2), found={"matched": 3, "unmatched_key_absent_u": 2})
-    assert (plan.reads, plan.follows, sum(lot.rows for lot in plan.lots)) == ((0, 2), False, 5)
+    assert (plan.reads, plan.looks_back, plan.rows_claimed) == ((0, 2), True, 5)
     assert kept.take(6, discards=True, reasons=("deleted",), by="ada", because="gone for good").lots == ()
     assert [(item.epoch, item.short, item.rows, item.state) for item in kept.all] == [
         (1, "deleted@u", 1, "released"),
@@ -163,12 +164,6 @@ def test_what_is_taken_is_counted_where_it_is(kept: Kept) -> None:
     # What is left is taken once, and leaves out what somebody has decided.
     assert kept.lots(discards=True) == (Lot(ABSENT, 3, 5, 9, 0, 4),)
     assert kept.lots(epochs=(1, 2)) == kept.lots(discards=True, reasons=("deleted",)) == ()
-
-
-def test_plans_of_before_keep_their_digests(kept: Kept) -> None:
-    for row in kept.made.lake.epochs.rows(kept.made.owner):
-        assert "from_quarantine" not in row.plan
-        assert stored_plan(row).digest == row.digest
 
 
 # --- 'quarantine.retention' -------------------------------------------------------------------------------------------
@@ -207,9 +202,9 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
     planner = ProcessingTimePlanner(InsertOnLake(kept.made.lake, kept.made.pipeline, kept.made.insert), lambda: 0)
     epochs = kept.epochs
     with pytest.raises(BeyondRetention, match=r"quarantined in epoch 5 \(discarded\).* are gone") as caught:
-        planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("discarded",)), None)
+        planner.out_of_quarantine(plan, epochs, Asked(reasons=("discarded",)), None)
     assert caught.value.next_command.startswith("tidegate quarantine list SCRIPT enriched --by-epoch")
-    asked = planner.out_of_quarantine(plan, epochs, FromQuarantine(False, reasons=("deleted",)), None)
+    asked = planner.out_of_quarantine(plan, epochs, Asked(reasons=("deleted",)), None)
     assert sum(lot.rows for lot in asked.lots) == 4
 
 
@@ -276,7 +271,7 @@ def test_released_rows_leave_the_disk_and_backfills_know_it(spark: SparkSession,
     assert playing.upto(rates=150, orders=150) == [(2, 100)]
     playing.rate("USD", 200, 15)  # late
     playing.upto(rates=160, orders=160)
-    asked = FromQuarantine(False, reasons=("key-absent",))
+    asked = Asked(reasons=("key-absent",))
     (again,) = harness.runner.out_of_quarantine("converted", asked)
     assert (again.rows, again.quarantined) == (2, 1)
     playing.now += 5_000

@@ -274,4 +274,9 @@ def test_a_large_release_is_cut_at_epochs_of_the_probe(spark: SparkSession, tmp_
         harness.runner.advance("click_event")
     harness.end_of_snapshot("user_info")
     assert seen(harness.advance()) == [(number, "f") for number in range(11)]
-    assert [(epoch.plan.after, epoch.plan.upto) for epoch in epochs_of(harness)] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert [(epoch.plan.first.after, epoch.plan.first.upto) for epoch in epochs_of(harness)] == [
+        (0, 2),
+        (2, 3),
+        (3, 4),
+        (4, 5),
+    ]

@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
+from tests.pipelines.runtime.plans import STATE, asked_for, release, taken
 from tests.pipelines.runtime.plays import RATES
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.connectors.options import OnUnmatched
@@ -19,29 +20,14 @@ from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.definitions import Definitions
-from tidegate.pipelines.runtime.epochs import (
-    Backfill,
-    BackfillPlan,
-    EventTimePlan,
-    EventTimeRequeue,
-    FromQuarantine,
-    InputSpan,
-    Lot,
-    Pin,
-    ProcessPlan,
-    ProcessSpan,
-    ReleasePlan,
-    TimeSpan,
-    insert_owner,
-    stored_plan,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, Pin, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position
 from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.watermarks import MAX_TIMESTAMP
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
     "ENFORCED) WITH (", "ENFORCED) WITH ('phases' = 'true', 'signals' = 'true', "
@@ -66,12 +52,18 @@ class ByHand:
         row = WatermarkRow(table, generation, epoch, 0, rows, watermark, False, flip_epoch=1, flipped_at=0)
         store(self.lake, row)
 
-    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> EventTimePlan:
+    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> ReleasePlan:
         """Epoch 1 of the INSERT, planned and no more: the releases before it stood at 800."""
-        plan = EventTimePlan(
-            "converted", 1, 1, "release", 0, "orders", 1, 0, 1, (Pin("rates", 1, 1, 1, horizon),), "publish",
-            PIPELINE.digest(INSERT), time=TimeSpan(800, watermark, 0, 1, 0, least=least),
-        )  # fmt: skip
+        plan = release(
+            "converted",
+            1,
+            taken("orders", 0, 1, 1),
+            bounds=Bounds(800, watermark),
+            pins=(Pin("rates", 1, 1, 1, horizon),),
+            on_unmatched="publish",
+            computes=PIPELINE.digest(INSERT),
+            oldest=MIN_TIMESTAMP if least is None else least,
+        )
         store(self.lake, plan.row())
         assert stored_plan(plan.row()) == plan
         return plan
@@ -116,11 +108,9 @@ def test_a_plan_that_is_not_published_holds_retention_by_its_least_time(
     assert hand.horizon() == Horizon(expected, None, pinned=1)
 
 
-def test_a_plan_of_an_older_lake_has_no_least_time_and_holds_all(tmp_path: Path) -> None:
+def test_a_plan_without_a_least_time_holds_all(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
-    plan = hand.plan(least=None)
-    assert "least" not in plan.row().plan["time"]  # so that its digest stands
-    assert "horizon" not in plan.row().plan["pins"][0]
+    hand.plan(least=None)
     assert hand.retention.horizon(RATES_TABLE, 1, TEN) == "nothing is old enough"
 
 
@@ -150,9 +140,7 @@ def test_a_process_holds_the_rows_that_it_has_not_read(tmp_path: Path) -> None:
     assert hand.horizon() == Horizon(890, None)
     assert reading.horizon(RATES_TABLE, 1, TEN) == "copied has not read anything yet"
     for epoch, after in ((1, 0), (2, 3)):
-        span = ProcessSpan((InputSpan("rates", 1, after, after + 3, 5),), 0, 1, (0, False), (0, False), 0)
-        plan = ProcessPlan("copied", 1, epoch, "release", 0, "rates", 1, 0, 1, (), "quarantine", "", process=span)
-        store(hand.lake, plan.row())
+        store(hand.lake, release("copied", epoch, taken("rates", after, after + 3, 5), state=STATE).row())
         held_by = "" if after else "copied, which has to meet every row, has not read all of it"
         assert reading.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, pinned=after, held_by=held_by)
     assert hand.horizon() == Horizon(890, None, pinned=3)  # another script's process reads it as well
@@ -230,7 +218,7 @@ def test_a_held_epoch_is_not_joined_again_to_a_snapshot_that_is_newer_than_its_p
     hand = ByHand(tmp_path)
     plan = hand.plan(least=850)
     if kind == "backfill":
-        plan = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
+        plan = asked_for(plan, Asked(((0, 900),)), kind="backfill", oldest=100)
     again = hand.planner.instead_of(held(hand, plan), "re-release", None)
     assert (again.supersedes, again.pins) == (1, plan.pins)
     hand.landed("rates", 2, 1, 1_000)
@@ -243,12 +231,12 @@ def test_a_held_epoch_is_not_joined_again_to_a_snapshot_that_is_newer_than_its_p
 def test_a_held_backfill_is_not_joined_again_once_versions_of_its_span_are_gone(tmp_path: Path) -> None:
     hand = ByHand(tmp_path)
     plan = hand.plan(least=None)
-    span = plan.as_kind(BackfillPlan, time=plan.time, kind="backfill", backfill=Backfill(0, 900, oldest=100))
+    span = asked_for(plan, Asked(((0, 900),)), kind="backfill", oldest=100)
     hand.lost_before_500()
     with pytest.raises(PlanningError, match=r"versions of rates that were valid before .* are gone") as caught:
         hand.planner.instead_of(held(hand, span), "re-release", None)
     assert caught.value.next_command.startswith("tidegate discard SCRIPT converted")
-    newer = replace(span, backfill=Backfill(500, 900, oldest=500))
+    newer = replace(span, asked=Asked(((500, 900),)), oldest=500)
     assert hand.planner.instead_of(held(hand, newer), "re-release", None).pins[0].horizon == 500
 
 
@@ -262,9 +250,9 @@ def test_a_held_release_out_of_quarantine_is_refused_only_where_it_would_publish
     """Once versions of its rows' time are gone."""
     hand = ByHand(tmp_path)
     plan = hand.plan(least=None)
-    taken = FromQuarantine(discards, lots=(Lot("beyond-retention@rates", 1, 1, 2, 0, 1),), oldest=100)
-    requeue = plan.as_kind(
-        EventTimeRequeue, time=plan.time, kind="quarantine-release", from_quarantine=taken, on_unmatched=on_unmatched
+    lots = (Lot("beyond-retention@rates", 1, 1, 2, 0, 1),)
+    requeue = asked_for(
+        plan, Asked(discards=discards), kind="quarantine-release", lots=lots, oldest=100, on_unmatched=on_unmatched
     )
     hand.lost_before_500()
     if refused:
@@ -284,7 +272,7 @@ def test_quarantined_rows_are_not_published_without_a_match_once_versions_of_the
     facts = {"least-time@": 100_000, "greatest-time@": 700_000}
     staged = StagedRow(insert_owner(plan.insert), 1, 1, plan.digest, 0, "folder", [], {"discarded": 2}, facts)
     epochs = [ReleasedEpoch(plan, staged, verdict_of(plan), published=True, superseded=False)]
-    asked = FromQuarantine(False, reasons=("discarded",))
+    asked = Asked(reasons=("discarded",))
     again = hand.planner.out_of_quarantine(plan, epochs, asked, "publish")
     assert (again.oldest, again.on_unmatched) == (100, "publish")
     hand.lost_before_500()

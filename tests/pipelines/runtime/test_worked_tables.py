@@ -58,6 +58,4 @@ def test_when_a_row_leaves(play: Play) -> None:
             play.order(at, "EUR", at)
         gone = play.upto(rates=times(rates)[0] if rates else None, orders=times(orders)[0])
         assert [at for at, _ in gone] == times(leaves)
-        time = play.plan.time
-        assert time is not None
-        assert time.watermark % 86_400_000 == times(combined)[0]
+        assert play.plan.watermark % 86_400_000 == times(combined)[0]

@@ -1,10 +1,10 @@
-"""Plans by their kind: as they are stored, read back, what each says of its rows, and which ends a run."""
+"""The plan of an epoch: as it is stored, read back, what each says of its rows, and which ends a run."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,28 +13,12 @@ from typing import Any
 import pytest
 
 from tests.pipelines.runtime.handmade import pipeline
+from tests.pipelines.runtime.plans import asked_for, release, shifted, taken
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, Lake
-from tidegate.pipelines.lake.records import NewerRecord, canonical
+from tidegate.pipelines.lake.records import NewerRecord
 from tidegate.pipelines.lake.releasable import Area, Part
-from tidegate.pipelines.runtime.epochs import (
-    Backfill,
-    BackfillPlan,
-    EventTimePlan,
-    EventTimeRequeue,
-    FromQuarantine,
-    InputSpan,
-    Lot,
-    Pin,
-    ProcessPlan,
-    ProcessSpan,
-    ReleasePlan,
-    StreamPlan,
-    StreamRequeue,
-    TimeSpan,
-    stored_plan,
-    stored_step,
-)
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, Pin, ReleasePlan, StateSpan, stored_plan, stored_step
 from tidegate.pipelines.runtime.epochs.position import End
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Runner
@@ -42,55 +26,43 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP, Watermark
 
 LOT = Lot("unmatched:deleted@u", 1, 2, 3, 0, 4)
 PINS = (Pin("users", 1, 2, 1), Pin("rates", 1, 3, 1, horizon=7))
-STREAM = StreamPlan("e", 1, 2, "release", 5, "clicks", 1, 1, 3, PINS, "quarantine", "c")
-SPAN = TimeSpan(10, 20, 1, 4, 6)
 AREA = Area(0, 3, 5, 9)
-IN_TIME = STREAM.as_kind(EventTimePlan, time=SPAN)
-WHOLE = Backfill(5, 30, ((1, 2),), (Part((AREA,), (AREA,)),), 7, (AREA,), (AREA,), 4, (LOT,), ((5, 9), (20, 30)))
-FILL = STREAM.as_kind(BackfillPlan, kind="backfill", time=replace(SPAN, ahead=(AREA, AREA)), backfill=WHOLE)
-ASKED = FromQuarantine(False, ("deleted",), (1,), (LOT,), 4, 5, "ada", "x")
-AGAIN = STREAM.as_kind(StreamRequeue, kind="quarantine-release", from_quarantine=ASKED)
-DISCARD = STREAM.as_kind(
-    EventTimeRequeue, kind="quarantine-discard", time=SPAN, from_quarantine=FromQuarantine(True, lots=(LOT,))
+CLICKS = taken("clicks", 1, 3, 200, 100)
+STREAM = release("e", 2, CLICKS, instant=5, pins=PINS, computes="c")
+IN_TIME = release("e", 2, replace(CLICKS, rows=4, earlier=6), bounds=Bounds(10, 20, 1), instant=5, pins=PINS)
+REPLACED = replace(
+    IN_TIME.first, after=3, fresh=(Part((AREA,), (AREA,)),), again=(Part((AREA,), (AREA,)),), rows_again=4
 )
-INPUTS = (InputSpan("clicks", 1, 1, 3, 4), InputSpan("rules", 1, 0, 2, 1, loaded=2))
-PROCESS = STREAM.as_kind(
-    ProcessPlan, pins=(), process=ProcessSpan(INPUTS, 0, 9, (0, False), (9, True), base=1, rewrite=True)
-)
+SPANS_ASKED = Asked(((5, 9), (20, 30)))
+FILL = asked_for(IN_TIME, SPANS_ASKED, REPLACED, kind="backfill", replaces=((1, 2),), lots=(LOT,), oldest=4)
+FILL = replace(FILL, bounds=Bounds(10, 20, 1, (AREA,)))
+ASKED = Asked((), ("deleted",), (1,), 5, by="ada", because="x")
+AGAIN = asked_for(STREAM, ASKED, kind="quarantine-release", lots=(LOT,), oldest=4)
+DISCARD = asked_for(IN_TIME, Asked(discards=True), kind="quarantine-discard", lots=(LOT,))
+INPUTS = (CLICKS, taken("rules", 0, 2, 1, loaded=2))
+PROCESS = replace(STREAM, pins=(), takes=INPUTS, state=StateSpan(0, 9, (0, False), (9, True), base=1, rewrite=True))
 
 
 BY_KIND = {"ids": lambda value: type(value).__name__ if isinstance(value, ReleasePlan) else ""}
 
 
-@pytest.mark.parametrize(
-    ("plan", "digest"),
-    [
-        (STREAM, "34f92dbf69e04c88"),
-        (replace(STREAM, definition=3, supersedes=1, kind="re-release"), "63acee637574a447"),
-        (IN_TIME, "9db25b43959ba302"),
-        (replace(IN_TIME, time=replace(SPAN, ahead=(AREA,), least=3)), "f0087ac12ceba24f"),
-        (replace(FILL, time=SPAN, backfill=Backfill(5, 9)), "fa04250c3eb15cd5"),
-        (replace(FILL, time=SPAN), "ebc4d5748f483b14"),
-        (AGAIN, "77105e743e2bd907"),
-        (DISCARD, "c23c39d8815dfc64"),
-        (PROCESS, "ccd413667308c6ba"),
-    ],
-    **BY_KIND,
-)
-def test_a_plan_keeps_its_digest_and_is_read_back_as_its_kind(plan: ReleasePlan, digest: str) -> None:
-    """The digests are those that Tidegate stored before plans had kinds."""
-    assert plan.digest == digest
+@pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], **BY_KIND)
+def test_a_plan_is_read_back_as_it_was_stored(plan: ReleasePlan) -> None:
     stored = EpochRow.from_row({**plan.row().to_row()})
-    read = stored_plan(stored)
-    assert (type(read), read) == (type(plan), plan)
-    assert canonical(stored.plan) == canonical(plan.row().plan)
+    assert stored_plan(stored) == plan
+    assert stored.digest == plan.digest == stored_plan(stored).digest
 
 
-@pytest.mark.parametrize("own", [{"replay": {"by": 1}}, {"process": {"end": 1}, "backfill": {"low": 1}}])
-def test_a_plan_of_no_known_kind_is_refused(own: Mapping[str, Any]) -> None:
+def test_what_a_plan_leaves_out_is_not_stored() -> None:
+    """So that a field which comes later does not change what an earlier plan is called."""
+    assert STREAM.row().plan.keys() == {"kind", "instant", "takes", "pins", "on_unmatched", "computes"}
+    assert "horizon" not in STREAM.row().plan["pins"][0]
+
+
+def test_a_plan_with_a_field_that_is_not_known_is_refused() -> None:
     row = STREAM.row()
-    with pytest.raises(LakeError, match="epoch 2 of e is of no kind"):
-        stored_plan(replace(row, plan={**row.plan, **own}))
+    with pytest.raises(LakeError, match="epoch 2 of e has what this Tidegate does not know: replay"):
+        stored_plan(replace(row, plan={**row.plan, "replay": {"by": 1}}))
 
 
 def records_in(stored: Any) -> Iterator[dict[str, Any]]:
@@ -121,10 +93,6 @@ def test_a_step_of_a_source_with_a_field_of_a_newer_tidegate_is_refused() -> Non
     assert refused.value.where == "clicks, generation 1, epoch 2 of the lake's table epochs"
 
 
-def landed(after: int, upto: int) -> int:
-    return 100 * (upto - after)
-
-
 @pytest.mark.parametrize(
     ("plan", "rows", "as_landed", "waiting", "taken"),
     [
@@ -132,13 +100,13 @@ def landed(after: int, upto: int) -> int:
         (IN_TIME, 4, 4, 4, 10),
         (FILL, 11, 8, 4, 10),
         (AGAIN, 3, 0, 0, 300),
-        (DISCARD, 0, 0, 4, 10),
-        (PROCESS, 5, 200, 200, 300),
+        (DISCARD, 0, 0, 0, 10),
+        (PROCESS, 201, 201, 200, 300),
     ],
     **BY_KIND,
 )
 def test_how_many_rows_a_plan_takes(plan: ReleasePlan, rows: int, as_landed: int, waiting: int, taken: int) -> None:
-    found = plan.rows(landed), plan.rows_landed(landed), plan.rows_waiting(landed), plan.rows_taken(300)
+    found = plan.rows, plan.rows_landed, plan.rows_waiting, plan.first.taken
     assert found == (rows, as_landed, waiting, taken)
 
 
@@ -156,21 +124,21 @@ def test_how_many_rows_a_plan_takes(plan: ReleasePlan, rows: int, as_landed: int
 )
 def test_what_a_plan_reads(plan: ReleasePlan, reads: tuple[int, int], oldest: int, late: int | None) -> None:
     assert (plan.reads, plan.oldest, plan.late_upto) == (reads, oldest, late)
-    assert plan.tables == (["clicks", "rules"] if plan is PROCESS else ["clicks"])
+    assert [t.table for t in plan.takes] == (["clicks", "rules"] if plan is PROCESS else ["clicks"])
 
 
 def test_a_discard_takes_nothing_that_waits_or_stays_elsewhere() -> None:
     fill, again = replace(FILL, kind="discard").given_up(), replace(AGAIN, kind="discard").given_up()
-    assert (fill.parts, fill.lots, fill.rows(), fill.ahead) == ((), (), 0, (AREA,))
+    assert (fill.first.parts, fill.lots, fill.rows, fill.then().ahead) == ((), (), 0, (AREA,))
     assert (fill.spans, fill.oldest) == (FILL.spans, FILL.oldest)
-    assert (again.rows(), again.claims, again.from_quarantine.by) == (0, (), "ada")
+    assert (again.rows, again.lots, again.asked.by) == (0, (), "ada")
     assert IN_TIME.given_up() == IN_TIME
 
 
 def test_what_a_discard_gives_up_is_not_what_was_asked_for() -> None:
-    assert FILL.fills(WHOLE.spans)
-    assert not replace(FILL, kind="discard").fills(WHOLE.spans)
-    assert not IN_TIME.fills(WHOLE.spans)
+    assert FILL.answers(SPANS_ASKED)
+    assert not replace(FILL, kind="discard").answers(SPANS_ASKED)
+    assert not IN_TIME.answers(SPANS_ASKED)
     assert AGAIN.answers(ASKED)
     assert not replace(AGAIN, kind="discard").answers(ASKED)
     assert not AGAIN.answers(replace(ASKED, epochs=()))
@@ -186,8 +154,7 @@ def test_how_far_what_is_published_is_complete() -> None:
     assert PROCESS.complete_until(emitted) == Watermark(9, True)
 
 
-SPANS = (InputSpan("a", 1, 0, 3, 0), InputSpan("b", 1, 0, 5, 0))
-OVER_SPANS = replace(PROCESS, process=replace(PROCESS.process, inputs=SPANS))
+OVER_SPANS = replace(PROCESS, takes=(taken("a", 0, 3), taken("b", 0, 5)))
 
 
 @pytest.mark.parametrize(
@@ -210,8 +177,8 @@ def test_which_epoch_is_the_last_one_of_a_run(plan: ReleasePlan, end: End, reach
 
 def test_a_run_ends_though_more_lands_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each epoch takes one more epoch of the probe, of which another runner always lands the next."""
-    planned = (replace(STREAM, insert="enriched", epoch=number, upto=number) for number in itertools.count(1))
-    published = (replace(STREAM, epoch=number, upto=number) for number in itertools.count(1))
+    planned = (replace(shifted(STREAM, upto=number), insert="enriched", epoch=number) for number in itertools.count(1))
+    published = (replace(shifted(STREAM, upto=number), epoch=number) for number in itertools.count(1))
 
     def publish(runner: Runner, insert: str) -> Published:
         plan = next(published)

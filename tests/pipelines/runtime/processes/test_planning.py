@@ -19,7 +19,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
-from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.processes.inputs import ProcessTables, epoch_steps, planned_steps
@@ -73,10 +73,10 @@ class Log:
     ) -> ReleasePlan | Waiting:
         return ProcessPlanner(self.on_lake, lambda: now, until).next(last)
 
-    def plan(self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None) -> ProcessPlan:
+    def plan(self, last: ReleasePlan | None = None, now: int = 1_000, until: int | None = None) -> ReleasePlan:
         """The next epoch, which there is."""
         plan = self.next(last, now, until)
-        assert isinstance(plan, ProcessPlan), plan
+        assert isinstance(plan, ReleasePlan), plan
         return plan
 
     def releasing(self) -> ProcessRunner:
@@ -115,14 +115,14 @@ def test_all_that_has_landed_and_how_far_time_comes(tmp_path: Path) -> None:
     log.landed("events", 5, 10)
     plan = log.plan()
     assert stored_plan(plan.row()) == plan
-    assert [(span.after, span.upto, span.rows) for span in plan.process.inputs] == [(0, 1, 5), (0, 0, 0)]
-    assert (plan.process.end, plan.process.watermark) == (MIN_TIMESTAMP, (MIN_TIMESTAMP, False))
+    assert [(span.after, span.upto, span.rows) for span in plan.takes] == [(0, 1, 5), (0, 0, 0)]
+    assert (plan.state.end, plan.state.watermark) == (MIN_TIMESTAMP, (MIN_TIMESTAMP, False))
     waiting = log.next(plan)
     assert isinstance(waiting, Waiting)
     assert waiting.reason == "no rows of events or rules have landed since the last epoch"
     log.landed("rules", 0, 7)
     moved = log.plan(plan)  # no row, and the time has moved
-    assert (moved.process.before, moved.process.end, moved.process.rows) == (MIN_TIMESTAMP, 7, 0)
+    assert (moved.state.before, moved.state.end, moved.rows) == (MIN_TIMESTAMP, 7, 0)
     log.landed("rules", 0, 7)
     assert isinstance(log.next(moved), Waiting)  # it stands still
 
@@ -143,11 +143,11 @@ def test_steps_are_in_the_order_in_which_they_landed(tmp_path: Path) -> None:
         log.landed(table, 1, timestamp, at)
     plan = log.plan()
     spec = log.spec
-    found = epoch_steps(log.lake, spec, plan.process.inputs, last=plan.process.last, before=MIN_TIMESTAMP, now=0)
+    found = epoch_steps(log.lake, spec, plan.takes, last=plan.state.last, before=MIN_TIMESTAMP, now=0)
     # A clock that went back (9 after 11) does not put an epoch before the one that it followed.
     assert found.of_input == ((0, 3), (1, 2))
     assert found.steps.at == (MIN_TIMESTAMP, MIN_TIMESTAMP, 3, 5)
-    assert found.steps.end == plan.process.end == 8
+    assert found.steps.end == plan.state.end == 8
 
 
 RULES_ARE_FILES = SCRIPT.replace(
@@ -186,14 +186,14 @@ def test_a_process_waits_for_a_flip_and_takes_what_landed_before_it_first(
     log.landed("events", 1, at=40)
     log.landed("rules", 1, at=50, flip=2)
     plan = log.plan()
-    assert [span.loaded for span in plan.process.inputs] == [1 if script == IN_PHASES else 0, 2]
+    assert [span.loaded for span in plan.takes] == [1 if script == IN_PHASES else 0, 2]
     assert stored_plan(plan.row()) == plan
-    found = planned_steps(log.lake, spec, plan.process)
+    found = planned_steps(log.lake, spec, plan)
     wanted = ((0, 3, 4), (1, 2, 5)) if script == IN_PHASES else ((2, 3), (0, 1, 4))
     assert found.of_input == wanted
     log.landed("rules", 1, at=60, flip=2)
     later = log.plan(plan)
-    assert [span.loaded for span in later.process.inputs] == [0, 0]
+    assert [span.loaded for span in later.takes] == [0, 0]
     assert "loaded" not in str(later.row().plan), "as plans of before there was such a flip"
 
 
@@ -259,7 +259,7 @@ def test_idleness_alone_is_an_epoch(tmp_path: Path) -> None:
     first = log.plan()
     log.landed("events", 0, 5, idle=True)
     second = log.plan(first)
-    assert second.process.end == 7  # rules alone
+    assert second.state.end == 7  # rules alone
     log.landed("rules", 0, 7, idle=True)
     third = log.plan(second)  # now all of them are, which is in the log
     log.landed("rules", 0, 7, idle=True)
@@ -272,7 +272,7 @@ def test_in_processing_time_the_plans_moment_is_its_end(tmp_path: Path) -> None:
     log.landed("rules", 1, at=110, now=True)
     log.landed("events", 1, at=120, now=True)
     plan = log.plan(now=500)
-    assert (plan.process.end, plan.process.watermark) == (500, (MIN_TIMESTAMP, True))
+    assert (plan.state.end, plan.state.watermark) == (500, (MIN_TIMESTAMP, True))
     assert isinstance(log.next(plan, now=600), Waiting)
 
 
@@ -283,12 +283,12 @@ def test_a_run_follows_the_clock_no_further_than_its_beginning(tmp_path: Path, m
     log.landed("events", 1, at=100, now=True)
     log.landed("rules", 1, at=110, now=True)
     first = log.plan(now=502, until=500)
-    assert (first.instant, first.process.end) == (502, 500)
+    assert (first.instant, first.state.end) == (502, 500)
     log.planned(first)
     log.staged(first, timer=503)
     assert isinstance(log.next(first, now=504, until=500), Waiting)
     second = log.plan(first, now=600, until=590)
-    assert (second.process.before, second.process.end) == (500, 590)
+    assert (second.state.before, second.state.end) == (500, 590)
     assert log.plan(first, now=504)
 
 
@@ -301,11 +301,11 @@ def test_a_held_epoch_ends_where_it_was_planned_to_end(tmp_path: Path) -> None:
     position = Position(held, log.staged(held), verdict_of(held, "no"), 0)
     again = ProcessPlanner(log.on_lake, lambda: 900).instead_of(position, "re-release", None)
     assert (again.instant, again.supersedes) == (900, 1)
-    assert planned_steps(log.lake, spec, again.process).steps.end == again.process.end == 500
+    assert planned_steps(log.lake, spec, again).steps.end == again.state.end == 500
     log.landed("events", 1, at=600, now=True)
     log.landed("rules", 1, at=600, now=True)
-    spans = [replace(span, after=1, upto=2) for span in again.process.inputs]
-    after = epoch_steps(log.lake, spec, spans, last=(MIN_TIMESTAMP, True), before=again.process.end, now=600)
+    spans = [replace(span, after=1, upto=2) for span in again.takes]
+    after = epoch_steps(log.lake, spec, spans, last=(MIN_TIMESTAMP, True), before=again.state.end, now=600)
     assert after.steps.at == (600, 600)
 
 

@@ -150,7 +150,7 @@ def test_failures_are_reported_and_state_is_never_lost_in_silence(spark: SparkSe
         ("published", 2),
         ("published", None),
     ]
-    assert [item.plan.process.rows for item in epochs if item.plan.process] == [3, 1, 1, 0]
+    assert [item.plan.rows for item in epochs if item.plan.state] == [3, 1, 1, 0]
     assert all(item.problems == () for item in reconcile_all(harness.lake, harness.pipeline))
     state = harness.lake.state_path(harness.pipeline.insert("timed"))
     gone = next(Path(state).glob("g1-e1-*/part-*.parquet"))
