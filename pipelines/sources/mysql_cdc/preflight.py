@@ -64,17 +64,23 @@ class Checked:
 
 
 def preflight(
-    cursor: Cursor, options: MysqlOptions, declared: Table, followed: Collection[str] = frozenset()
+    cursor: Cursor,
+    options: MysqlOptions,
+    declared: Table,
+    followed: Collection[str] = frozenset(),
+    *,
+    begins: bool = True,
 ) -> Checked:
     """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix.
 
     `followed`: columns that were there when the generation began. The log says what became of one that is gone.
+    `begins`: the generation does so now. Later the log says which tables an XA transaction changes.
     """
     server = read_server(cursor)
     refusals = [*check_settings(server), *check_encryption(server, options)]
     if server.writes_binlog:
         refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
-    if options.startup.phases:
+    if begins and options.startup.phases:
         refusals += check_prepared(cursor)
     table = read_table(cursor, options.database, options.table)
     if table is None:
@@ -231,12 +237,22 @@ def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -
         )
 
 
+def prepared(cursor: Cursor) -> int | None:
+    """How many prepared XA transactions are open; None where the user may not ask (MySQL's XA_RECOVER_ADMIN may)."""
+    found, denied = _asked(cursor, "XA RECOVER")
+    return None if denied else len(found)
+
+
 def check_prepared(cursor: Cursor) -> Iterator[Refusal]:
     """That no prepared XA transaction is open: its changes are in the log already, and in no read view yet."""
-    prepared, _ = _asked(cursor, "XA RECOVER")  # MySQL shows them to XA_RECOVER_ADMIN only
-    if prepared:
+    yield from refusal_of_prepared(prepared(cursor))
+
+
+def refusal_of_prepared(count: int | None) -> Iterator[Refusal]:
+    """`check_prepared`, where so many are."""
+    if count:
         yield Refusal(
-            f"{len(prepared)} prepared XA transactions are open: no snapshot can know on which side of it they are",
+            f"{count} prepared XA transactions are open: no snapshot can know on which side of it they are",
             "XA RECOVER;   -- then XA COMMIT or XA ROLLBACK each of them",
         )
 
