@@ -6,7 +6,7 @@ Checks only ask the server; they change nothing. All refusals are reported at on
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.sources.cdc.changelog import compatible, cut_off
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
@@ -26,7 +27,7 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
-from tidegate.pipelines.sources.mysql_cdc.connection import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, execute_once_unlocked
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, GONE, BinlogPurged, BinlogRefused, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
@@ -68,6 +69,7 @@ def preflight(
     options: MysqlOptions,
     declared: Table,
     followed: Collection[str] = frozenset(),
+    progress: Progress | None = None,
     *,
     begins: bool = True,
 ) -> Checked:
@@ -75,11 +77,16 @@ def preflight(
 
     `followed`: columns that were there when the generation began. The log says what became of one that is gone.
     `begins`: the generation does so now. Later the log says which tables an XA transaction changes.
+    `progress` says when a lock on the table is waited for.
     """
+    progress = progress or SilentProgress()
     server = read_server(cursor)
     refusals = [*check_settings(server), *check_encryption(server, options)]
     if server.writes_binlog:
-        refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
+        refusals += [
+            *check_grants(cursor, server, options, declared, progress),
+            *check_binlog_filter(cursor, server, options),
+        ]
     if begins and options.startup.phases:
         refusals += check_prepared(cursor)
     table = read_table(cursor, options.database, options.table)
@@ -174,11 +181,14 @@ def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]
     )
 
 
-def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+def check_grants(
+    cursor: Cursor, server: Server, options: MysqlOptions, declared: Table, progress: Progress
+) -> Iterator[Refusal]:
     """What the user may do, found out by doing it."""
     table = options.quoted
     names = [quoted(column.name) for column in declared.message_columns] or ["1"]
-    _, denied = _asked(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0")  # noqa: S608 quoted identifiers
+    any_row = f"SELECT {', '.join(names)} FROM {table} LIMIT 0"  # noqa: S608 quoted identifiers
+    _, denied = _asked(cursor, any_row, lambda asked: execute_once_unlocked(cursor, asked, declared.name, progress))
     if denied:
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
     _, denied = _asked(cursor, server.status_command)
@@ -199,11 +209,13 @@ def check_definition(table: SourceTable, server: Server, options: MysqlOptions) 
         )
 
 
-def _asked(cursor: Cursor, statement: str) -> tuple[Sequence[Sequence[Any]], str | None]:
-    """The rows of a query; and what the server says if the user may not ask it, which gives no rows. Nor does what is
-    not there at all: other checks report that."""
+def _asked(
+    cursor: Cursor, statement: str, execute: Callable[[str], object] | None = None
+) -> tuple[Sequence[Sequence[Any]], str | None]:
+    """The rows of a query, by `execute`; and what the server says if the user may not ask it, which gives no
+    rows. Nor does what is not there at all: other checks report that."""
     try:
-        cursor.execute(statement)
+        (execute or cursor.execute)(statement)
         return cursor.fetchall(), None
     except pymysql.err.MySQLError as error:
         code, message = code_and_text(error)

@@ -125,7 +125,9 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         """The preflight after the step `before`; the table as the server has it."""
         followed = {column.name for column in before.columns} if isinstance(before, BinlogStep) else set()
         with self.session.cursor() as cursor:
-            checked = preflight(cursor, self.options, self.context.table, followed, begins=before is None)
+            checked = preflight(
+                cursor, self.options, self.context.table, followed, self.context.progress, begins=before is None
+            )
         self._server, self._table = checked.server, checked.table
         new = before is None and self.context.generation == 1
         for note in (*checked.notes, *(checked.of_keys if new else ())):
