@@ -21,7 +21,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import canonical, later, stored
@@ -71,6 +71,12 @@ class Pin:
     `horizon`: for an event-time release, how far retention had gone when it was planned: rows before this (ms, UTC)
     find nothing. None if no version was removed.
     """
+
+    OPTIONAL: ClassVar = ("horizon",)
+    """What its JSON has only if there is one."""
+
+    OPTIONAL: ClassVar = ("horizon",)
+    """What its JSON has only if there is one."""
 
     table: str
     generation: int
