@@ -77,9 +77,9 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
             pipeline = load_script(script)
         with _without("numpy"):
             import pyarrow.parquet  # noqa: F401
-        from tidegate.orchestration.console.lake_state import plainly, show
+        from tidegate.orchestration.console.lake_state import plainly, show, status_of
+        from tidegate.pipelines.facts.problems import looked
         from tidegate.pipelines.lake import Lake
-        from tidegate.pipelines.runtime.status import settled_status
 
         folder = Lake(lake, create=False)
         if pipeline is not None:
@@ -88,7 +88,7 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
             pipeline, differing = as_stored(folder, pipeline)
             if differing:
                 return None
-        found, commands = settled_status(folder, pipeline), commands_of(script, lake)
+        found, commands = looked(folder, pipeline), commands_of(script, lake)
         styled = sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
         text = None if styled and not as_json else plainly(found, commands, as_json=as_json)
         if text is None:
@@ -96,7 +96,7 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
 
             code = show(Screen(as_json, commands=commands), found)
         else:
-            code = 1 if found.imbalanced else 0
+            code = status_of(found)
             sys.stdout.write(text)
         sys.stdout.flush()
     except (TidegateError, OSError, ValueError):

@@ -178,15 +178,22 @@ def run(
                 inserts = _to_fill(pipeline) if between else None
                 seconds = wait.total_seconds() if wait else 0.0
                 report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=seconds)
-        from tidegate.orchestration.console.lake_state import imbalances
+        from tidegate.orchestration.console.lake_state import problem_lines
         from tidegate.orchestration.console.views import of_run, run_tables
+        from tidegate.pipelines.facts.problem import roots
+        from tidegate.pipelines.facts.problems import looked
         from tidegate.pipelines.lake import Lake
-        from tidegate.pipelines.runtime.status import settled_status
+        from tidegate.pipelines.runtime.epochs import insert_owner
 
-        found = settled_status(Lake(lake), pipeline)
-        wrong = [item.insert for item in found.imbalanced]
+        done = {item.table for item in report.advances} | {insert_owner(item.insert) for item in report.releases}
+        found = roots(looked(Lake(lake), pipeline)[1])
+        wrong = [item for item in found if item.fails and (item.owner in done or item.kind == "imbalanced")]
+        imbalanced = [item.details["insert"] for item in wrong if item.kind == "imbalanced"]
+        shown = [item.to_json(screen.commands) for item in wrong]
         screen.result(
-            of_run(pipeline, report) | {"imbalanced": wrong}, *run_tables(pipeline, report, lake), *imbalances(found)
+            of_run(pipeline, report) | {"imbalanced": imbalanced, "problems": shown},
+            *run_tables(pipeline, report, lake),
+            *problem_lines(wrong, screen.commands),
         )
     if wrong:
         raise typer.Exit(FAILED)

@@ -46,7 +46,7 @@ def status(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show how far every source is, where every row is, who works on what, and what the gate holds.
+    """Show how far every source is, where every row is, who works on what, and what the problems are.
 
     Leaves with status 1 where rows of an INSERT that nobody works on are in no place, or in two.
 
@@ -55,9 +55,8 @@ def status(
     """
     from tidegate.orchestration.console.lake_state import show
     from tidegate.orchestration.console.lake_state import watch as keep_showing
+    from tidegate.pipelines.facts.problems import looked
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.status import settled_status
-    from tidegate.pipelines.runtime.status import status as read_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -73,7 +72,7 @@ def status(
             with stopped_by_signals(stop):
                 keep_showing(
                     screen,
-                    lambda: read_status(Lake(lake, create=False), pipeline),
+                    lambda: looked(Lake(lake, create=False), pipeline),
                     2.0 if every is None else every,
                     stop,
                 )
@@ -81,6 +80,6 @@ def status(
         folder = Lake(lake, create=False)
         if pipeline is not None:
             pipeline = stored_pipeline(screen, pipeline, folder)
-        code = show(screen, settled_status(folder, pipeline))
+        code = show(screen, looked(folder, pipeline))
     if code:
         raise typer.Exit(code)

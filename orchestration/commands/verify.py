@@ -51,6 +51,8 @@ def verify(
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
     from tidegate.orchestration.console.views import of_reports, report_lines
+    from tidegate.pipelines.clock import system_clock
+    from tidegate.pipelines.facts.problems import differing
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.pipelines.runtime.verifying.verify import verify as recompute
@@ -67,8 +69,11 @@ def verify(
         with Bars(screen.err) as bars:
             spark = session(lake, master, bars)
             reports = [recompute(pipeline, folder, spark, name, bars) for name in wanted]
-        screen.result(of_reports(reports) | {"not_recomputed": left_out}, *report_lines(reports, left_out))
-    if not all(report.passed for report in reports):
+        found = [differing(folder, report, system_clock(), pipeline.name) for report in reports]
+        problems = [problem for problem in found if problem is not None]
+        shown = {"not_recomputed": left_out, "problems": [item.to_json(screen.commands) for item in problems]}
+        screen.result(of_reports(reports) | shown, *report_lines(reports, left_out))
+    if any(problem.fails for problem in problems):
         raise typer.Exit(1)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
-from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, either, resolving
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.facts.problem import Problem, roots
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus
 from tidegate.pipelines.text import counted, document, moment, number, seconds, why
@@ -23,22 +24,46 @@ FAR_MS = 2**62
 """A split that is this far behind, or more, has emitted no watermark yet."""
 
 
-def show(screen: Screen, found: LakeStatus) -> int:
+Look = tuple[LakeStatus, Sequence[Problem]]
+"""The state of a lake, and its problems."""
+
+
+def show(screen: Screen, look: Look) -> int:
     """Write the state to the screen, and return the exit status: 1 if rows of an INSERT that nobody works on are in no
     place, or in two."""
-    screen.result(found.to_json(screen.commands), *(() if screen.as_json else lake_state(found, screen.commands)))
-    return 1 if found.imbalanced else 0
+    shown = () if screen.as_json else lines_of(look, screen.commands)
+    screen.result(to_json(look, screen.commands), *shown)
+    return status_of(look)
 
 
-def plainly(found: LakeStatus, commands: Commands, *, as_json: bool) -> str | None:
+def status_of(look: Look) -> int:
+    """The exit status."""
+    return 1 if any(problem.kind == "imbalanced" for problem in look[1]) else 0
+
+
+def to_json(look: Look, commands: Commands) -> dict[str, Any]:
+    """The state and its problems as JSON values."""
+    found, problems = look
+    return {**found.to_json(commands), "problems": [problem.to_json(commands) for problem in problems]}
+
+
+def plainly(look: Look, commands: Commands, *, as_json: bool) -> str | None:
     """The text that `show` writes to a file or a pipe; None if that needs Rich (`drawn`)."""
     if as_json:
-        return document(found.to_json(commands))
-    lines = [drawn(item, FILE_WIDTH) for item in lake_state(found, commands)]
+        return document(to_json(look, commands))
+    lines = [drawn(item, FILE_WIDTH) for item in lines_of(look, commands)]
     return None if None in lines else "".join(f"{line}\n" for line in lines)
 
 
-def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]:
+def lines_of(look: Look, commands: Commands) -> Iterator[Line | Grid]:
+    """The state and its problems as lines."""
+    found, problems = look
+    return lake_state(found, commands, problems)
+
+
+def lake_state(
+    found: LakeStatus, commands: Commands = AS_WRITTEN, problems: Iterable[Problem] = ()
+) -> Iterator[Line | Grid]:
     """Sources, INSERTs, and what waits for a person, with the commands to go on."""
     yield Line(f"{found.lake}   {moment(found.at)} UTC")
     yield Line("")
@@ -74,16 +99,7 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
             insert.holder or "",
         )
     yield inserts
-    yield from imbalances(found)
-    for item in found.stuck:
-        yield _red(f"\n{item.owner} is stuck since {moment(item.since)} UTC:", f" {item.what}")
-        if item.advice:
-            yield Line(f"  next:  {commands.shown(item.advice)}")
-    for name, epoch in found.unfinished.items():
-        yield Line(f"\n{name}: epoch {epoch} is not finished, and nobody works on it. Its run failed, or was stopped.")
-    if found.unfinished:
-        again = commands.shown(NextCommand("run", does="goes on there, or shows why it cannot"))
-        yield Line(f"  next:  {again}")
+    yield from problem_lines(problems, commands)
     for name, builds in found.holding_back.items():
         text = f"{name} is left out of its script: retention of {' and '.join(builds)} spares what it may still join"
         yield Line(f"\n{text}")
@@ -92,16 +108,15 @@ def lake_state(found: LakeStatus, commands: Commands = AS_WRITTEN) -> Iterator[L
         yield from _notes(insert, holders, commands)
 
 
-def imbalances(found: LakeStatus) -> Iterator[Line | Grid]:
-    """The INSERTs whose rows do not add up, in red."""
-    for insert in found.imbalanced:
-        rows = insert.rows
-        assert rows is not None
-        few = "few" if rows.accounted < rows.landed else "many"
-        text = f"{insert.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are"
-        far = f"{abs(rows.landed - rows.accounted):,} too {few}"
-        places = "handled, left out, waiting" if insert.process else "published, quarantined, dropped, waiting"
-        yield _red(f"{text} in a place ({places}): {far}")
+def problem_lines(problems: Iterable[Problem], commands: Commands) -> Iterator[Line | Grid]:
+    """The problems that no other one explains: what it is in red, since when, what to do."""
+    for problem in roots(problems):
+        title = problem.title[:1].upper() + problem.title[1:] if problem.kind == "gate-held" else problem.title
+        yield _red(f"\n{title}", f"   (since {moment(problem.since)} UTC)")
+        for text in problem.text:
+            yield Line(f"  {text}")
+        for command in commands.all(problem.next):
+            yield Line(f"  next:  {command}")
 
 
 def _red(text: str, more: str = "") -> Line:
@@ -173,15 +188,9 @@ def _notes(insert: InsertStatus, holders: Mapping[str, str | None], commands: Co
         reasons = ", ".join(f"{count:,} {why(name)}" for name, count in insert.rows.quarantined.items())
         look = commands.shown(NextCommand("quarantine list", (insert.insert,)))
         yield Line(f"\n{insert.insert}, quarantined: {reasons}   ({look})")
-    if insert.held:
-        yield _red("\nHeld:", f" epoch {insert.epoch} of {insert.insert}")
-        for reason in insert.reasons:
-            yield Line(f"  {reason}")
-        ways_out = either(*resolving(insert.insert, "joins again", insert.given_up))
-        yield Line(f"  next:  {commands.shown(ways_out)}")
 
 
-def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: threading.Event) -> None:
+def watch(screen: Screen, look: Callable[[], Look], every: float, stop: threading.Event) -> None:
     """Show what `look` returns every so many seconds until `stop` is set: in place in a terminal, one look below the
     other elsewhere, as lines of JSON for a program.
 
@@ -200,27 +209,27 @@ def watch(screen: Screen, look: Callable[[], LakeStatus], every: float, stop: th
             stop.wait(every)
 
 
-def _shown(screen: Screen, look: Callable[[], LakeStatus], every: float) -> Group:
+def _shown(screen: Screen, look: Callable[[], Look], every: float) -> Group:
     from rich.console import Group
     from rich.text import Text
 
     end = Text(f"\nevery {every:g} s; Ctrl-C ends it", style="dim")
     try:
-        return Group(*lake_state(look(), screen.commands), end)
+        return Group(*lines_of(look(), screen.commands), end)
     except LakeError as error:
         return Group(Text(f"{error.what}: {error.where}"), end)
 
 
-def _print(screen: Screen, look: Callable[[], LakeStatus]) -> None:
+def _print(screen: Screen, look: Callable[[], Look]) -> None:
     try:
         found = look()
     except LakeError as error:
         screen.line(f"{error.what}: {error.where}", error=error.what, where=error.where)
         return
     if screen.as_json:
-        screen.out.file.write(json.dumps(found.to_json(screen.commands), ensure_ascii=False, default=str) + "\n")
+        screen.out.file.write(json.dumps(to_json(found, screen.commands), ensure_ascii=False, default=str) + "\n")
         screen.out.file.flush()
         return
-    for item in lake_state(found, screen.commands):
+    for item in lines_of(found, screen.commands):
         screen.out.print(item)
     screen.out.print("")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.lake import AlertRow, Lake, WatermarkRow
+from tidegate.pipelines.facts.problem import Problem, Scope
+from tidegate.pipelines.facts.problems import problems
+from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
@@ -18,7 +19,6 @@ from tidegate.pipelines.runtime.status import LakeStatus, SourceStatus, status
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 
-LAST_ALERTS = 20
 MOST_POINTS = 400
 """How many epochs of a source a picture shows; of more, every so many-th and the last."""
 
@@ -74,7 +74,7 @@ class Facts:
     status: LakeStatus
     sources: tuple[SourceFacts, ...]
     inserts: tuple[InsertFacts, ...]
-    alerts: tuple[AlertRow, ...]
+    problems: tuple[Problem, ...]
 
 
 def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts:
@@ -92,8 +92,7 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Facts
     )
     waiting = {item.insert: item.rows.waiting if item.rows else 0 for item in found.inserts}
     inserts = tuple(_insert(lake, pipeline, insert, waiting[insert.id]) for insert in pipeline.inserts)
-    alerts = islice(lake.alerts.newest_first(pipeline.name), LAST_ALERTS)
-    return Facts(pipeline, found, sources, inserts, tuple(alerts))
+    return Facts(pipeline, found, sources, inserts, tuple(problems(lake, found.at, Scope.of(lake, pipeline))))
 
 
 def _insert(lake: Lake, pipeline: Pipeline, insert: Insert, waiting: int) -> InsertFacts:

@@ -8,7 +8,8 @@ from importlib.resources import files
 
 from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
-from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, resolving
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand
+from tidegate.pipelines.facts.problem import Problem, roots
 from tidegate.pipelines.pictures import OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
@@ -40,7 +41,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
             "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
-        ("Last alerts", _alerts(facts), "The alerts that were sent."),
+        ("Problems", _problems(facts, commands), "What a person must know now, and what follows from what."),
     ]
     body = "".join(
         f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
@@ -60,12 +61,13 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
 
 def _head(facts: Facts, commands: Commands) -> str:
     status, totals = facts.status, facts.status.totals
-    if status.held:
-        css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
+    problems = roots(facts.problems)
+    if failing := [problem for problem in problems if problem.fails]:
+        css, verdict = "bad", _first_of(failing)
     elif waits := _awaited(facts):
         css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row is released before its flip."
-    elif status.imbalanced:
-        css, verdict = "bad", "Some landed rows are in no place, or in two."
+    elif problems:
+        css, verdict = "wait", _first_of(problems)
     elif not any(item.state for item in status.inserts):
         css, verdict = "wait", "Nothing is published yet."
     else:
@@ -85,6 +87,14 @@ def _head(facts: Facts, commands: Commands) -> str:
     )
 
 
+def _first_of(problems: Sequence[Problem]) -> str:
+    title = problems[0].title
+    if problems[0].kind == "gate-held":  # others begin with a name
+        title = f"{title[:1].upper()}{title[1:]}"
+    more = f" And {counted(len(problems) - 1, 'problem')} more." if len(problems) > 1 else ""
+    return title + more
+
+
 def _awaited(facts: Facts) -> list[str]:
     return sorted({build for item in facts.status.inserts for build in item.waits_for})
 
@@ -92,17 +102,10 @@ def _awaited(facts: Facts) -> list[str]:
 def _to_do(facts: Facts, commands: Commands) -> str:
     """What a person can do now, after the reasons: enough to go on without reading the rest of the page."""
     status, parts = facts.status, list[str]()
-    for item in status.inserts:
-        if item.held:
-            parts.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
-            parts += [f"<p>{escape(reason)}</p>" for reason in item.reasons]
-            release, discard = resolving(item.insert)
-            parts.append(_next(commands, release, "joins the rows again"))
-            parts.append(_next(commands, discard, item.given_up))
-        if item in status.imbalanced:
-            parts.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
-            verb = "status" if item.process else "verify"  # what functions gave is not computed anew
-            parts.append(_next(commands, NextCommand(verb), "says where they are"))
+    for problem in roots(facts.problems):
+        parts.append(f"<h3>{escape(problem.title)}</h3>")
+        parts += [f"<p>{escape(text)}</p>" for text in problem.text]
+        parts += [f"<p class=next><code>{escape(line)}</code></p>" for line in commands.all(problem.next)]
     sources = {source.table.name: source.status for source in facts.sources}
     for build in _awaited(facts):
         holder = sources[build].holder if build in sources else None
@@ -334,17 +337,19 @@ def _quarantine(facts: Facts, commands: Commands) -> str:
     return "".join(found) or "<p>No row is in quarantine.</p>"
 
 
-def _alerts(facts: Facts) -> str:
-    if not facts.alerts:
-        return "<p>Nobody was alerted. (Alerts are sent while Dagster's daemon runs.)</p>"
+def _problems(facts: Facts, commands: Commands) -> str:
+    if not facts.problems:
+        return "<p>There is none.</p>"
+    titles = {problem.key: problem.title for problem in facts.problems}
     rows = [
         (
-            moment(alert.told_at),
-            badge(alert.state, "good" if alert.state == "resolved" else "bad"),
-            alert.kind,
-            alert.title,
-            alert.next if alert.state == "open" else "",
+            moment(problem.since),
+            badge(problem.kind, "bad" if problem.fails else "warn"),
+            problem.title,
+            f"follows from: {titles.get(problem.explained_by, problem.explained_by)}"
+            if problem.explained_by
+            else "; ".join(commands.all(problem.next)),
         )
-        for alert in facts.alerts
+        for problem in facts.problems
     ]
-    return table(("sent at", "", "kind", "what", "next"), rows)
+    return table(("since", "kind", "what", "next"), rows)
