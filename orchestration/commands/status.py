@@ -17,7 +17,7 @@ from tidegate.orchestration.commands.options import (
     stopped_by_signals,
     stored_pipeline,
 )
-from tidegate.orchestration.console.screen import reported
+from tidegate.orchestration.console.screen import FAILED, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
@@ -46,15 +46,14 @@ def status(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show how far every source is, where every row is, who works on what, and what the problems are.
+    """Show how far every source is, where every row is, who works on what, and what the gate holds.
 
     Leaves with status 1 where rows of an INSERT that nobody works on are in no place, or in two.
 
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
-    from tidegate.orchestration.console.lake_state import show
-    from tidegate.orchestration.console.lake_state import watch as keep_showing
+    from tidegate.orchestration.console.watching import watch as keep_showing
     from tidegate.pipelines.facts.problems import looked
     from tidegate.pipelines.lake import Lake
 
@@ -80,6 +79,7 @@ def status(
         folder = Lake(lake, create=False)
         if pipeline is not None:
             pipeline = stored_pipeline(screen, pipeline, folder)
-        code = show(screen, looked(folder, pipeline))
-    if code:
-        raise typer.Exit(code)
+        found = looked(folder, pipeline)
+        screen.result(found)
+    if any(problem.kind == "imbalanced" for problem in found.problems):
+        raise typer.Exit(FAILED)

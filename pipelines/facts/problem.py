@@ -7,20 +7,23 @@ A problem lasts as long as its key is found again. It names what it explains: on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tidegate.pipelines.commands import AS_WRITTEN, Advised, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, Advised, Commands, either
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.records.document import as_json
+from tidegate.pipelines.records.kinds import Hidden, Moment, Note
 from tidegate.pipelines.runtime.epochs import insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import target_of
+from tidegate.pipelines.text import moment
 
 if TYPE_CHECKING:
     from tidegate.pipelines.connectors.protocol import Unread
-    from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline
+    from tidegate.pipelines.sql.compile import KeyedJoin, Pipeline
 
 Kind = Literal[
     "gate-held",
@@ -53,11 +56,10 @@ class Problem:
         key: identifies the problem for as long as it lasts.
         subject: what it is about, for the message of its end: an epoch, a partition, a table.
         owner: the table or the INSERT (`insert_owner`) that it is about; empty for none.
-        since: ms, UTC.
         title: the verdict: one sentence.
         text: further sentences.
         counts: rows by reason.
-        keys: some of the rows that it is about.
+        keys: some of the rows that it is about (MissedKey).
         positions: source table -> how far it is.
         next: what to do, the likeliest first.
         details: small JSON values for programs.
@@ -72,16 +74,16 @@ class Problem:
     subject: str = ""
     pipeline: str = ""
     owner: str = ""
-    since: int = 0
+    since: Moment = 0
     text: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    keys: tuple[MissedKey, ...] = ()
+    keys: tuple[Any, ...] = ()
     positions: Mapping[str, str] = field(default_factory=dict)
     next: tuple[Advised, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     explains: tuple[str, ...] = ()
     explained_by: str = ""
-    replaces: str = ""
+    replaces: Annotated[str, Hidden()] = ""
 
     @property
     def fails(self) -> bool:
@@ -94,12 +96,16 @@ class Problem:
 
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
         """The same as JSON values; next commands are written as `commands` shows them."""
-        keys = [asdict(missed) for missed in self.keys]
-        return {
-            **{name: value for name, value in vars(self).items() if name != "replaces"},
-            "keys": keys,
-            "next": list(commands.all(self.next)),
-        }
+        return as_json(self, commands)
+
+    @property
+    def note(self) -> Note:
+        """It in a terminal."""
+        # Others begin with the name of a table.
+        title = f"{self.title[:1].upper()}{self.title[1:]}" if self.kind == "gate-held" else self.title
+        when = f"   (since {moment(self.since)} UTC)"
+        ways = either(*self.next) if self.next else ""
+        return Note(title + when, "bad" if self.fails else "warn", len(title), ways, self.text, apart=True)
 
 
 def rooted(problems: Iterable[Problem]) -> list[Problem]:

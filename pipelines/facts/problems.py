@@ -4,15 +4,17 @@ parameter."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.facts.at import At, no_rows
 from tidegate.pipelines.facts.gate_problems import growing, held, imbalanced
-from tidegate.pipelines.facts.problem import Bounds, Kind, Problem, Reported, Scope, rooted
+from tidegate.pipelines.facts.problem import Bounds, Kind, Problem, Reported, Scope, rooted, roots
 from tidegate.pipelines.facts.source_problems import lagging, not_flipped, passing_log
 from tidegate.pipelines.facts.step_problems import stuck, unfinished_insert, unfinished_source
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.records.kinds import Note
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.status import LakeStatus, settled_status
 
@@ -60,10 +62,21 @@ def problems(
     return rooted(found)
 
 
-def looked(lake: Lake, pipeline: Pipeline | None = None) -> tuple[LakeStatus, list[Problem]]:
+@dataclass(frozen=True)
+class LakeState(LakeStatus):
+    """A lake and its problems."""
+
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (*(problem.note for problem in roots(self.problems)), *super().notes)
+
+
+def looked(lake: Lake, pipeline: Pipeline | None = None) -> LakeState:
     """The state of a lake and its problems, of what `pipeline` names; without one, of everything."""
     found = settled_status(lake, pipeline)
-    return found, problems(lake, found.at, Scope.of(lake, pipeline))
+    return LakeState(**vars(found), problems=tuple(problems(lake, found.at, Scope.of(lake, pipeline))))
 
 
 def differing(lake: Lake, report: VerifyReport, now: int, pipeline: str = "") -> Problem | None:

@@ -11,11 +11,12 @@ from rich.console import Console
 
 from tests.assets.clicks import REASON, handmade, pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
-from tidegate.orchestration.console.lake_state import lake_state, plainly
+from tidegate.orchestration.console.shown import plainly
+from tidegate.orchestration.console.shown import shown as lines
 from tidegate.pipelines.commands import VERIFY, Commands
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.facts.problem import Scope
-from tidegate.pipelines.facts.problems import looked, problems
+from tidegate.pipelines.facts.problems import LakeState, looked, problems
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
 
@@ -26,8 +27,9 @@ HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
 def shown(rows: HandmadeLake, now: int) -> str:
     """The lines of a status at this moment (ms, UTC)."""
     console = Console(file=io.StringIO(), width=200)
-    found = status(rows.lake, pipeline("block"), clock=lambda: now)
-    for item in lake_state(found, HERE, problems(rows.lake, now, Scope.of(rows.lake, pipeline("block")))):
+    found = vars(status(rows.lake, pipeline("block"), clock=lambda: now))
+    listed = problems(rows.lake, now, Scope.of(rows.lake, pipeline("block")))
+    for item in lines(LakeState(**found, problems=tuple(listed)), HERE):
         console.print(item, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -38,7 +40,7 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     rows.landed(rows.probe, 1, 5, at=2 * MINUTE, lag_ms=700)
     reported = shown(rows, 5 * MINUTE)
     assert "enriched_click waits until user_info is complete." in reported
-    assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in reported
+    assert "Nobody works on user_info.\n  next:  tidegate run clicks.sql --lake /data/lake   (goes on" in reported
     assert "nobody for" not in reported, "that a lease was held is not known"
     with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
         leases.acquire(rows.build)
@@ -77,8 +79,10 @@ def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
     rows.epoch(1, {"rows": 7}, REASON)
     reported = shown(rows, 5 * MINUTE)
     assert f"\nThe gate holds epoch 1 of enriched_click (7 rows). {REASON}   (since 1970-01-01" in reported
-    assert "next:  tidegate release clicks.sql enriched_click --lake /data/lake" in reported
-    assert "next:  tidegate discard clicks.sql enriched_click --lake /data/lake" in reported
+    release, discard = (
+        f"tidegate {verb} clicks.sql enriched_click --lake /data/lake" for verb in ("release", "discard")
+    )
+    assert f"  next:  {release}   or   {discard}" in reported
 
 
 def test_what_is_stuck_has_a_command_and_is_in_the_json(tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ def test_what_is_stuck_has_a_command_and_is_in_the_json(tmp_path: Path) -> None:
         "  next:  tidegate run clicks.sql --lake /data/lake   (tries it again)",
         "  next:  tidegate verify clicks.sql --lake /data/lake",
     ]
-    as_json = json.loads(plainly(look, HERE, as_json=True) or "")
+    as_json = json.loads(plainly(look, HERE, as_document=True) or "")
     assert [item["next"] for item in as_json["stuck"]] == ["", "tidegate verify clicks.sql --lake /data/lake"]
     stuck = [item for item in as_json["problems"] if item["kind"] == "stuck"]
     assert [(item["owner"], item["explained_by"]) for item in stuck] == [(rows.build, ""), (rows.probe, "")]

@@ -17,17 +17,18 @@ from rich.console import Console
 from tests.assets.clicks import handmade
 from tests.orchestration.services import until
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.orchestration.console.lake_state import Look, watch
 from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.watching import watch
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.facts.problems import looked
+from tidegate.pipelines.runtime.status import LakeStatus
 
 
 def looks(rows: HandmadeLake, stop: threading.Event, most: int = 3):
     """Reads the lake; something lands between two looks, and after `most` of them it is enough."""
     seen: list[int] = []
 
-    def look() -> Look:
+    def look() -> LakeStatus:
         seen.append(len(seen) + 1)
         rows.landed(rows.probe, len(seen), 100, at=0)
         if len(seen) == most:
@@ -59,7 +60,7 @@ def test_a_lake_that_is_not_there_yet_is_waited_for(tmp_path: Path):
     later = looks(handmade(tmp_path / "lake"), stop, 1)
     calls: list[int] = []
 
-    def look() -> Look:
+    def look() -> LakeStatus:
         calls.append(1)
         if len(calls) == 1:
             raise LakeError("there is no lake here", where="lake")
