@@ -6,13 +6,11 @@ import logging
 from itertools import takewhile
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.commands import NextCommand, resolving
 from tidegate.pipelines.facts.at import At
 from tidegate.pipelines.facts.problem import InsertScope, Problem, in_ms
-from tidegate.pipelines.joins.outcome import DISCARDED, TIME_NULL, VIOLATED
-from tidegate.pipelines.lake import StagedRow, VerdictRow
+from tidegate.pipelines.lake import StagedRow, VerdictRow, delta_log
 from tidegate.pipelines.runtime.epochs import BackfillPlan, ProcessPlan, ReleasePlan, RequeuePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of
@@ -21,6 +19,8 @@ from tidegate.pipelines.text import counted, seconds
 logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
+_ELSEWHERE = ("violated:", "time-null", "discarded")
+"""Outcomes and beginnings of outcomes (`joins.outcome`, which needs more than a status does)."""
 _SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
@@ -79,7 +79,7 @@ def _keys(at: At, insert: InsertScope, key: str, plan: ReleasePlan, staged: Stag
 
     try:
         return tuple(missed_keys(at.lake, insert.joins, insert.staged, plan, staged, at.bounds.keys))
-    except (pa.ArrowException, DeltaError, OSError, KeyError) as error:
+    except (pa.ArrowException, KeyError, *delta_log.unreadable()) as error:
         logger.warning("keys of %s cannot be shown: %s", at.name(insert.insert), type(error).__name__)
         return ()
 
@@ -105,7 +105,7 @@ def by_reason(staged: StagedRow | None) -> dict[str, int]:
     found = {
         next((name.removeprefix(p) for p in _REASONS if name.startswith(p)), name): count
         for name, count in staged.counts.items()
-        if count and (name.startswith((*_REASONS, VIOLATED)) or name in (TIME_NULL, DISCARDED))
+        if count and name.startswith((*_REASONS, *_ELSEWHERE))
     }
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 

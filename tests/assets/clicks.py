@@ -63,8 +63,9 @@ def handmade(lake: Path, prefix: str = "") -> HandmadeLake:
 
 
 def files(folder: Path) -> dict[str, int]:
-    """What lies in a lake, but for leases: path -> bytes."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
+    """What lies in a lake, but for leases and for why a run failed: path -> bytes."""
+    others = {folder / "_control" / name for name in ("leases", "stuck")}
+    found = (path for path in folder.rglob("*") if path.is_file() and others.isdisjoint(path.parents))
     return {str(path): path.stat().st_size for path in found}
 
 
