@@ -56,11 +56,11 @@ def tick(context: dg.SensorEvaluationContext, options: AlertOptions) -> dg.Senso
     away = (memory.looked, now) if memory.looked and now - memory.looked > AWAY_S else memory.away
     memory = replace(memory, looked=now, away=away)
     memory, of_runs = _runs(memory, look)
-    memory, summary = _told(memory, look, of_runs)
+    memory, summary = _told(memory, look, of_runs, counts_rows=False)
     if look.now - memory.asked >= ASK_EVERY_S:
         # What is known has been sent by now: a slow server delays no alert.
         reported = asked(look.found.tables, memory.reported, look.log, look.at)
-        memory, more = _told(replace(memory, asked=look.now, reported=reported), look, [])
+        memory, more = _told(replace(memory, asked=look.now, reported=reported), look, [], counts_rows=True)
         summary += more
     waiting = f"; no channel has taken {len(memory.unsent):,} of them yet" if memory.unsent else ""
     summary = [f"{message.key} ({message.state})" for message in summary]
@@ -94,7 +94,7 @@ class Look:
         commands = self.found.commands_of(problem.pipeline)
         return Message.begun(links.completed(problem), commands, links.run(problem), self.secrets)
 
-    def problems(self, memory: Memory) -> tuple[list[Problem], set[str], dict[str, str]]:
+    def problems(self, memory: Memory, counts_rows: bool) -> tuple[list[Problem], set[str], dict[str, str]]:
         """All problems now, those of runs as they are open; beginnings of the keys of what could not be checked; what
         is known of queued runs."""
         known, unseen, queue = {item.key for item in memory.open}, set[str](), dict(memory.queue)
@@ -122,7 +122,9 @@ class Look:
                         },
                         shows_rows=lambda key: key not in known,
                         unread=failed,
+                        counts_rows=counts_rows,
                     )
+                    unseen |= {f"imbalanced {folder} {each.insert}" for each in scope.inserts if not counts_rows}
             except Exception as error:  # noqa: BLE001 one lake that fails must not silence the others
                 names = [*(source.table for source in scope.sources), *(insert.insert for insert in scope.inserts)]
                 for kind, name in product(OF_LAKES, names):
@@ -158,9 +160,10 @@ def _scopes(found: Watched) -> Iterator[tuple[str, Scope]]:
         )
 
 
-def _told(memory: Memory, look: Look, of_runs: Sequence[Message]) -> tuple[Memory, list[Message]]:
-    """Send what has begun and what is over, and what no channel has taken yet. `of_runs`: the messages of runs."""
-    found, unseen, queue = look.problems(memory)
+def _told(memory: Memory, look: Look, of_runs: Sequence[Message], *, counts_rows: bool) -> tuple[Memory, list[Message]]:
+    """Send what has begun and what is over, and what no channel has taken yet. `of_runs`: the messages of runs.
+    `counts_rows`: whether it is looked whether rows add up."""
+    found, unseen, queue = look.problems(memory, counts_rows)
     memory, begun, over = memory.compared(found, unseen)
     messages = [*map(look.begun, begun), *(Message.ended(each, look.now, look.secrets) for each in over), *of_runs]
     for message in messages:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tidegate.pipelines.facts.problem import Bounds, InsertScope, Kind, Reported, Scope
+from tidegate.pipelines.facts.problem import Bounds, Kind, Reported, Scope
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import Lease, read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of
 
 
 def no_rows(key: str) -> bool:
@@ -29,7 +27,6 @@ class At:
     bounds: Bounds = Bounds()
     reported: Mapping[str, Reported] = field(default_factory=dict)
     shows_rows: Callable[[str], bool] = no_rows
-    _newest: dict[str, tuple[ReleasedEpoch | None, WhereRowsAre | None]] = field(default_factory=dict)
 
     def key(self, kind: Kind, name: str) -> str:
         """The beginning of the keys of such problems of a table or an INSERT: kind, lake, name."""
@@ -55,12 +52,6 @@ class At:
     def worked_on_at(self, owner: str) -> int | None:
         """When a runner last held its lease (ms, UTC), to half a minute; None where none ever did."""
         return max((lease.held_at for lease in self.leases if lease.owner == owner), default=None)
-
-    def newest(self, insert: InsertScope) -> tuple[ReleasedEpoch | None, WhereRowsAre | None]:
-        """The newest epoch of an INSERT, and where its rows are."""
-        if insert.insert not in self._newest:
-            self._newest[insert.insert] = newest_of(self.lake, insert.insert, insert.target)
-        return self._newest[insert.insert]
 
     def positions(self, tables: Sequence[str]) -> dict[str, str]:
         """How far each source table is, as text."""

@@ -190,7 +190,7 @@ def _epochs(at: At, insert: InsertScope, generation: int, since: int) -> list[Re
 def imbalanced(at: At, insert: InsertScope) -> Problem | None:
     """Landed rows of an INSERT that nobody works on are in no place, or in two. It is counted twice, since an epoch may
     be published in between."""
-    newest, rows = at.newest(insert)
+    newest, rows = newest_of(at.lake, insert.insert, insert.target)
     if newest is None or rows is None or rows.balanced or at.is_worked_on(insert.owner):
         return None
     rows = newest_of(at.lake, insert.insert, insert.target)[1]

@@ -35,6 +35,7 @@ def problems(
     reported: Mapping[str, Reported] = NOTHING,
     shows_rows: Callable[[str], bool] = no_rows,
     unread: Callable[[str, Exception], None] | None = None,
+    counts_rows: bool = True,
 ) -> list[Problem]:
     """The problems of a lake at `now` (ms, UTC), each with the one that explains it (`explained_by`).
 
@@ -45,12 +46,15 @@ def problems(
         shows_rows: Whether rows are read for the problem of this key, to show some of their keys.
         unread: Gets "kind, lake, table or INSERT" of what cannot be read, with the error; the others are found all the
             same. Without it the error is raised.
+        counts_rows: Whether it is looked whether rows add up, which costs more than all else together.
     """
     if not lake.exists():
         return []
     at = At(lake, now, Scope.of(lake) if scope is None else scope, bounds, reported, shows_rows)
     found: list[Problem] = []
     for kind, owner, ask in _questions(at):
+        if kind == "imbalanced" and not counts_rows:
+            continue
         try:
             problem = ask()
         except Exception as error:
@@ -76,7 +80,8 @@ class LakeState(LakeStatus):
 def looked(lake: Lake, pipeline: Pipeline | None = None) -> LakeState:
     """The state of a lake and its problems, of what `pipeline` names; without one, of everything."""
     found = settled_status(lake, pipeline)
-    return LakeState(**vars(found), problems=tuple(problems(lake, found.at, Scope.of(lake, pipeline))))
+    listed = problems(lake, found.at, Scope.of(lake, pipeline), counts_rows=bool(found.imbalanced))
+    return LakeState(**vars(found), problems=tuple(listed))
 
 
 def differing(lake: Lake, report: VerifyReport, now: int, pipeline: str = "") -> Problem | None:

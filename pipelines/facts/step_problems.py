@@ -6,6 +6,7 @@ from tidegate.pipelines.commands import NextCommand, unsaid
 from tidegate.pipelines.facts.at import At
 from tidegate.pipelines.facts.problem import InsertScope, Problem, SourceScope, in_ms
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.text import moment, sentence
 
 _OWN = ("lag", "not-flipped", "unfinished")
@@ -64,7 +65,7 @@ def unfinished_source(at: At, source: SourceScope) -> Problem | None:
 
 def unfinished_insert(at: At, insert: InsertScope) -> Problem | None:
     """The same of an INSERT, whose epoch is neither published nor held."""
-    newest, _ = at.newest(insert)
+    newest = next(iter(newest_epochs(at.lake, insert.insert, insert.target)), None)
     if newest is None or at.is_worked_on(insert.owner):
         return None
     # Without its target, a published epoch cannot be distinguished from one that passed.

@@ -312,8 +312,8 @@ class TestSources:
         rows.landed("user_info", 1, at=now(), lag_ms=0, flip=1)
         rows.landed("click_event", 1, 7, at=now(), lag_ms=0)
         rows.epoch(1, {"rows": 6, "matched": 6, "to:publish": 6}, at=now(), publish=True)
-        for _ in range(2):
-            cursor = tick(definitions, instance, cursor)
+        for asked in (0, 2**40, 2**40):  # once a minute
+            cursor = tick(definitions, instance, json.dumps({**json.loads(cursor), "asked": asked}))
         (message,) = webhook.messages
         assert message["kind"] == "imbalanced"
         assert message["next"] == [f"tidegate verify SCRIPT --lake {lake}   (says where they are)"]
