@@ -63,6 +63,8 @@ class BinlogStep:
     versions). `flip_at`: the step that reaches this position flips; None after the flip.
     `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
     `all_seen_from`: of XA transactions, see `WantedTable`.
+    `columns` as the step follows them (`widening.followed`); `columns_before`: as the step before did, if that was
+    otherwise.
     """
 
     span: BinlogRange
@@ -76,6 +78,7 @@ class BinlogStep:
     known_at: int = 0
     server: str = ""
     all_seen_from: BinlogPosition | None = None
+    columns_before: tuple[SourceColumn, ...] = ()
 
     @property
     def reached_at(self) -> int:
@@ -111,6 +114,7 @@ class BinlogStep:
             "known_at": self.known_at,
             "server": self.server,
             "all_seen_from": _stored(self.all_seen_from),
+            "columns_before": [column.to_json() for column in self.columns_before],
         }
 
     def __str__(self) -> str:
@@ -127,7 +131,7 @@ def _position(stored: Json | None) -> BinlogPosition | None:
 
 def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
     """A plan's ranges, read back."""
-    columns = tuple(SourceColumn.from_json(column) for column in ranges["columns"])
+    columns, before = (tuple(map(SourceColumn.from_json, ranges.get(key, ()))) for key in ("columns", "columns_before"))
     birth = Birth.from_json(ranges["birth"])
     if ranges["kind"] == "snapshot":
         return MysqlSnapshotStep(
@@ -153,6 +157,7 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
         known_at=int(ranges.get("known_at", 0)),
         server=ranges.get("server", ""),
         all_seen_from=_position(ranges.get("all_seen_from")),
+        columns_before=before,
     )
 
 

@@ -16,7 +16,6 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.sources.cdc.changelog import compatible, cut_off
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
@@ -33,7 +32,7 @@ from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.virtual import session_dependent
-from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.sources.mysql_cdc.widening import unfit
 from tidegate.pipelines.syntax.types import quoted
 
 LEAST_RETENTION_SECONDS = 3600
@@ -314,9 +313,7 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             )
             continue
         try:
-            reason = compatible(found.canonical, column.spark_type) or cut_off(
-                parse_type(column.type), found.longest, found.fraction or 0
-            )
+            reason = unfit(found, column)
         except PlanningError as error:
             yield Refusal(error.what, error.next_command)
             continue

@@ -76,6 +76,7 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     status_position,
 )
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.widening import followed
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 
@@ -212,7 +213,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             start=start,
             birth=birth(self.options.server, start),
             key=MysqlKey.from_json(key),
-            columns=tuple(columns),
+            columns=self._followed(cursor, columns),
             # One that was prepared before `start`, and has committed since, is in every view: none is open yet.
             all_seen_from=start if open_ones == 0 else None,
         )
@@ -222,7 +223,12 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         columns = declared_columns(self.source_table(None), self.context.table)
         start = start_position(cursor, self.options, end)
         born = birth(self.options.server, start)
-        return BinlogStep(BinlogRange(start, start), (), born, columns, end, end, instant)
+        return BinlogStep(BinlogRange(start, start), (), born, self._followed(cursor, columns), end, end, instant)
+
+    def _followed(self, cursor: Cursor, known: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
+        """The `known` columns as a step follows them whose end has been queried."""
+        now = read_columns(cursor, self.options.database, self.options.table)
+        return followed(known, now, self.context.table.message_columns)
 
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
         start = snapshot.start  # the server's end was queried just after the snapshot was planned
@@ -245,6 +251,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         if self._server_facts().lowers_names:
             database, table = lowered(database), lowered(table)
         logged = TableName(database, table)
+        columns = self._followed(cursor, before.columns)
+        before = replace(before, columns=columns, columns_before=before.columns if columns != before.columns else ())
         return next_piece(cursor, self.options, name, logged, before, end, request, spool, latest)
 
     def reads_alone(self, step: StoredStep) -> bool:
@@ -313,7 +321,21 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         tasks = spark.sparkContext.defaultParallelism
         if spool is None:  # a range that other tables read too is spooled under its ends, so it is not divided
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
+        if len(ranges) == 1:
+            wanted = replace(wanted, before=step.columns_before)
+        wanted = replace(wanted, columns=tuple(self._without_zeros(column, stored) for column in step.columns))
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
+
+    def _without_zeros(self, column: SourceColumn, stored: StoredStep) -> SourceColumn:
+        """`column`; one that became AUTO_INCREMENT as it was before, if earlier rows have a 0 in it: the server gave it
+        another number, or will."""
+        if not column.numbered:
+            return column
+        earlier = self.context.earlier_rows
+        (name,) = [quoted(each.name) for each in self.declared.message_columns if each.source_name == column.name]
+        if earlier is not None and earlier(stored).where(f"{name} = 0").isEmpty():
+            return column
+        return replace(column, auto_increment=False)
 
     @property
     def _xa_grant(self) -> str:
