@@ -228,6 +228,10 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
     def _followed(self, cursor: Cursor, known: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
         """The `known` columns as a step follows them whose end has been queried."""
         now = read_columns(cursor, self.options.database, self.options.table)
+        if now and self._server_facts().flavor == "mysql":
+            # It logs an ALTER before the catalog shows it, and has the table locked until then.
+            cursor.execute(f"SELECT 1 FROM {self.options.quoted} LIMIT 0")
+            now = read_columns(cursor, self.options.database, self.options.table)
         return followed(known, now, self.context.table.message_columns)
 
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.conftest import Database
@@ -60,6 +62,18 @@ def test_what_an_earlier_step_has_seen_counts(database: Database) -> None:
     database.execute("ALTER TABLE t MODIFY name VARCHAR(40)", "ALTER TABLE t ADD IF NOT EXISTS n INT DEFAULT 5")
     with pytest.raises(SchemaChanged, match="declared column n was added"):
         read(database, planned(database, known), start)
+
+
+def test_a_part_of_a_step_goes_on_past_the_last_type_alone(database: Database) -> None:
+    database.execute(listed()[0], *BEFORE)
+    known, start = declared(database), position(database)
+    database.execute("ALTER TABLE t MODIFY name VARCHAR(30)")
+    middle = position(database)
+    database.execute("ALTER TABLE t MODIFY name VARCHAR(40)", "DELETE FROM t WHERE id = 1")
+    table = replace(planned(database, known), before=())
+    assert changes(read(database, table, middle), "id") == [("d", 1)]
+    with pytest.raises(SchemaChanged, match="MODIFY name"):  # a part before may have had a longer one
+        read(database, table, start)
 
 
 def test_a_computed_column_may_follow_from_any_other(database: Database) -> None:
