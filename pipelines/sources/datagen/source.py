@@ -259,7 +259,7 @@ class DatagenSource(Source):
 
 def _summary(start: int, stop: int, limit: int | None) -> str:
     if start == stop:
-        return "no row is due yet" if stop != limit else f"all of {counted(limit, 'row')}"
+        return "no row is due yet" if stop != limit else f"all of {counted(stop, 'row')}"
     return f"rows {start + 1}-{stop}" + ("" if limit is None else f" of {limit}")
 
 
