@@ -30,6 +30,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Unparsed,
     tokens,
 )
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.rows import changed_table, changes_nothing_else
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, StatementEvent
 from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower, lowered
 
@@ -141,7 +142,10 @@ class _Judge:
             effect = _XA.get(reader.take().text.upper(), Effect.NONE) if reader.rest else Effect.NONE
             return Judgement(effect, xid=tuple(token.text for token in reader.rest))
         if first.matches(*_CHANGES_ROWS, "("):
-            raise self._logged_as_text(first.text)
+            changed = changed_table(found, self._query.database)
+            if changed and not self._is_it(*changed) and changes_nothing_else(found, changed):
+                return _NOTHING
+            raise self._logged_as_text(first.text, changed)
         if first.matches(*_HARMLESS) and not reader.matches("NOT"):  # BEGIN NOT ATOMIC …
             return _NOTHING
         return self._unknown(found)
@@ -422,9 +426,17 @@ class _Judge:
         text = first if isinstance(first, str) else first.text.upper()
         return self._stop(f"a statement that is not understood: {text} …")
 
-    def _logged_as_text(self, first: str) -> StatementEvent:
+    def _logged_as_text(self, first: str, changed: tuple[str, str] | None = None) -> StatementEvent:
+        of, why = "", f", and whether it changed {self._table} is not known"
+        if changed is not None:
+            of = f" of {'.'.join(changed)}"
+            why = (
+                ""
+                if self._is_it(*changed)
+                else f", so what triggers or functions did to {self._table} with it is not known"
+            )
         return StatementEvent(
-            f"rows were changed by a statement ({first.upper()} …) that was logged as text, not as rows;"
+            f"rows{of} were changed by a statement ({first.upper()} …) that was logged as text, not as rows{why};"
             " on the server: SET GLOBAL binlog_format = 'ROW', and no session that sets another",
             where=self._where,
             next_command=FRESH,
