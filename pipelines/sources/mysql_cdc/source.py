@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,14 @@ from tidegate.pipelines.sources.cdc.database import Settings
 from tidegate.pipelines.sources.cdc.files import newest_rowtime
 from tidegate.pipelines.sources.cdc.snapshot import declared_columns
 from tidegate.pipelines.sources.cdc.source import CdcSource
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import (
+    NO_CASCADES,
+    BinlogPosition,
+    BinlogRange,
+    Cascades,
+    WantedTable,
+    split_by_file,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, shares
@@ -39,6 +46,7 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     MysqlKey,
     Server,
     SourceTable,
+    read_cascades,
     read_columns,
     read_server,
     read_table,
@@ -216,6 +224,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             columns=self._followed(cursor, columns),
             # One that was prepared before `start`, and has committed since, is in every view: none is open yet.
             all_seen_from=start if open_ones == 0 else None,
+            cascades=self._cascades,
         )
 
     def log_start(self, cursor: Cursor, end: BinlogPosition, instant: int) -> BinlogStep:
@@ -223,7 +232,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         columns = declared_columns(self.source_table(None), self.context.table)
         start = start_position(cursor, self.options, end)
         born = birth(self.options.server, start)
-        return BinlogStep(BinlogRange(start, start), (), born, self._followed(cursor, columns), end, end, instant)
+        span, columns = BinlogRange(start, start), self._followed(cursor, columns)
+        return BinlogStep(span, (), born, columns, end, end, instant, cascades=self._cascades)
 
     def _followed(self, cursor: Cursor, known: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
         """The `known` columns as a step follows them whose end has been queried."""
@@ -240,6 +250,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return BinlogStep(
             *(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at),
             all_seen_from=snapshot.all_seen_from,
+            cascades=snapshot.cascades,
         )
 
     def next_piece(
@@ -249,6 +260,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             # Whatever is prepared after that logs its rows behind what has been planned. One that is not prepared any
             # more may commit up to here.
             before = replace(before, all_seen_from=self.end(cursor))
+        before = replace(before, earlier_cascades=before.cascades, cascades=self._cascades)
         latest = request.limit if self._commit_time_is_rowtime else None
         spool, name = self._spool(before.birth), self.context.table.name
         database, table = self.options.database, self.options.table
@@ -316,7 +328,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             tuple(self.context.table.primary_key),
             other_key=self._other_key,
             cascades_logged=self._server_facts().logs_cascades,
-            cascades=self._server_facts().logs_cascades and self._cascades(),
+            cascades=step.earlier_cascades | step.cascades,
             all_seen_from=step.all_seen_from,
             xa_grant=self._xa_grant,
         )
@@ -359,11 +371,14 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         primary = found.keys.get("PRIMARY", ()) if found else ()
         return bool(declared) and {name.lower() for name in primary} != {name.lower() for name in declared}
 
-    def _cascades(self) -> bool:
-        """Whether foreign keys change rows of the table by themselves, now or before the run."""
+    @cached_property
+    def _cascades(self) -> Cascades:
+        """The foreign keys that change rows of the table by themselves, where the server logs what they do. Read once a
+        run, which reads the log no further than it went before that."""
+        if not self._server_facts().logs_cascades:
+            return NO_CASCADES
         with self.session.cursor() as cursor:
-            now = read_table(cursor, self.options.database, self.options.table)
-        return any(found is not None and found.cascades for found in (self._table, now))
+            return read_cascades(cursor, self.options.database, self.options.table)
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""

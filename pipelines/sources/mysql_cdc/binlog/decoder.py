@@ -63,6 +63,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
 )
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower
+from tidegate.pipelines.syntax.types import quoted
 
 Indices = NDArray[np.intp]
 
@@ -79,10 +80,13 @@ _MARIADB = b"MariaDB"
 
 @dataclass(frozen=True)
 class _Known:
-    """What a table id means. `reader` is None for another table than the wanted one: its columns are not parsed."""
+    """What a table id means. `reader` is None for another table than the wanted one: its columns are not parsed.
+    `changes_ours`: foreign keys may change rows of the wanted one where rows of this one change."""
 
     body: bytes
     reader: TableReader | None
+    name: str = ""
+    changes_ours: bool = False
 
 
 class TableIds:
@@ -132,6 +136,8 @@ class TableIds:
                     f"rows of the table id {table_id} come before its table map: the range begins inside a transaction",
                     where=events.place(int(now[0])),
                 )
+            if len(now) and known and known.changes_ours:
+                self._require_cascades(events, now, known.name)
             if len(now) and known and known.reader:
                 partial = now[events.types[now] == Event.PARTIAL_UPDATE_ROWS]
                 if len(partial):
@@ -150,10 +156,32 @@ class TableIds:
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
         database, name = table_name(body)
+        changes_ours = self._wanted.cascades.follow(database, name, self._lower)
         if not self._wanted.is_named(database, name, self._lower):
-            return _Known(body, None)
+            return _Known(body, None, f"{database}.{name}", changes_ours)
         seen = parse(body, place, mariadb=self._mariadb)
-        return _Known(body, TableReader(self._wanted, seen, self._collations, place))
+        return _Known(body, TableReader(self._wanted, seen, self._collations, place), str(self._wanted), changes_ours)
+
+    def _require_cascades(self, events: Events, rows: Indices, table: str) -> None:
+        """No row was changed in a way that foreign keys may have gone on with below the log."""
+        kinds = KIND_OF[events.types[rows]]
+        updates = (kinds == Kind.UPDATE) | (events.types[rows] == Event.PARTIAL_UPDATE_ROWS)
+        changes = rows[updates | (kinds == Kind.DELETE)]
+        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
+        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
+        if len(silent):
+            keys = ", ".join(f"DROP FOREIGN KEY {quoted(name)}" for name in self._wanted.cascades.names)
+            own = f"{quoted(self._wanted.database)}.{quoted(self._wanted.name)}"
+            raise UnsupportedEvent(
+                f"rows of {table} were changed by a server that does not log the cascades of foreign keys, and"
+                f" {self._wanted} has such keys: what they did to it is not in this binlog",
+                where=events.place(int(silent[0])),
+                next_command=then(
+                    f"ALTER TABLE {own} {keys}   (on the server that the rows come from; or define them again with NO"
+                    " ACTION. A server that was upgraded needs neither)",
+                    FRESH,
+                ),
+            )
 
 
 def _table_ids(events: Events, indices: Indices) -> NDArray[np.int64]:
@@ -246,8 +274,6 @@ class Decoder:
             first = index + 1
 
     def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
-        if self._table.cascades:
-            self._require_cascades(events)
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -271,25 +297,6 @@ class Decoder:
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
-
-    def _require_cascades(self, events: Events) -> None:
-        """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
-        kinds = KIND_OF[events.types]
-        updates = (kinds == Kind.UPDATE) | (events.types == Event.PARTIAL_UPDATE_ROWS)
-        changes = np.flatnonzero(updates | (kinds == Kind.DELETE))
-        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
-        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
-        if len(silent):
-            raise UnsupportedEvent(
-                f"rows were changed by a server that does not log the cascades of foreign keys, and {self._table} has"
-                " such keys: what they did to it is not in this binlog",
-                where=events.place(int(silent[0])),
-                next_command=then(
-                    f"ALTER TABLE {self._table} DROP FOREIGN KEY …   (on the server that is read; or define it again"
-                    " with NO ACTION. A server that was upgraded needs neither)",
-                    FRESH,
-                ),
-            )
 
     def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
         try:

@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import (
     Unparsed,
     tokens,
 )
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.rows import changed_table, changes_nothing_else
 from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower
 
 
@@ -125,7 +126,10 @@ class _Judge(Naming):
             effect = _XA.get(reader.take().text.upper(), Effect.NONE) if reader.rest else Effect.NONE
             return Judgement(effect, xid=tuple(token.text for token in reader.rest))
         if first.matches(*_CHANGES_ROWS, "("):
-            raise self.logged_as_text(first.text)
+            changed = changed_table(found, self.query.database)
+            if changed and not self.is_it(*changed) and changes_nothing_else(found, changed):
+                return _NOTHING
+            raise self.logged_as_text(first.text, changed)
         if first.matches(*_HARMLESS) and not reader.matches("NOT"):  # BEGIN NOT ATOMIC …
             return _NOTHING
         return self._unknown(found)

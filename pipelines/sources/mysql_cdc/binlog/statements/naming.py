@@ -73,10 +73,16 @@ class Naming:
         text = first if isinstance(first, str) else first.text.upper()
         return self.stop(f"a statement that is not understood: {text} …")
 
-    def logged_as_text(self, first: str) -> StatementEvent:
-        """The error for a statement that changes rows, of which `first` is the first word."""
+    def logged_as_text(self, first: str, changed: tuple[str, str] | None = None) -> StatementEvent:
+        """The error for a statement that changes rows, of the table `changed` where that is known; `first` is its first
+        word."""
+        of, why = "", f", and whether it changed {self.table} is not known"
+        if changed is not None:
+            of = f" of {'.'.join(changed)}"
+            unknown = f", so what triggers or functions did to {self.table} with it is not known"
+            why = "" if self.is_it(*changed) else unknown
         return StatementEvent(
-            f"rows were changed by a statement ({first.upper()} …) that was logged as text, not as rows;"
+            f"rows{of} were changed by a statement ({first.upper()} …) that was logged as text, not as rows{why};"
             " on the server: SET GLOBAL binlog_format = 'ROW', and no session that sets another",
             where=self.where,
             next_command=FRESH,
