@@ -39,7 +39,7 @@ from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.opening import source_after
+from tidegate.pipelines.runtime.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.text import counted
