@@ -41,7 +41,7 @@ from tidegate.pipelines.progress import Task
 from tidegate.pipelines.records.failure import Failure
 from tidegate.pipelines.records.kinds import Note, fact
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.opening import source_after
+from tidegate.pipelines.runtime.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.text import counted, key

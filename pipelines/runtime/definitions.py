@@ -24,6 +24,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.differences import (
+    ELSEWHERE,
     NOT_THERE,
     Difference,
     changed,
@@ -45,7 +46,16 @@ from tidegate.pipelines.runtime.epochs import (
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.runtime.missing_fields import MissingFields
-from tidegate.pipelines.runtime.stored_definitions import as_given, compiled, covered, from_variables, stored_table
+from tidegate.pipelines.runtime.places import another_table, same_place, same_source
+from tidegate.pipelines.runtime.stored_definitions import (
+    as_given,
+    compiled,
+    covered,
+    from_variables,
+    home_of,
+    seen_from,
+    stored_table,
+)
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -152,7 +162,13 @@ class Definitions:
                 goes_on = goes_on or stored_as[0] == stored_as[1]
             goes_on = goes_on or (first and (item.of_column or item.what == "order of columns"))
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
+            goes_on = goes_on or (item.what == "source path" and self._is_there(item, table))
             yield replace(item, refused=not (goes_on or item.changeable))
+
+    def _is_there(self, item: Difference, table: Table) -> bool:
+        """Whether another path of a source leads to the same place, or to what was read so far."""
+        same = NOT_THERE not in (item.lake, item.script) and same_place(item.lake, item.script, table.home)
+        return same or same_source(self.lake, table, self.environment, self.clock)
 
     def never_landed(self, table: str) -> bool:
         """Whether nothing of a table was ever committed: its columns may be declared anew, its first epoch has them."""
@@ -192,27 +208,35 @@ class Definitions:
         found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         for item in found:
-            moved = item.what == "target path" and self._moved(insert, plan)
+            moved = item.what in _paths(insert) and self._moved(item, insert, plan)
             yield replace(item, refused=not (moved or may_change(item, form, failed)))
+        if not any(item.what in _paths(insert) for item in found):
+            yield from self._not_where_published(insert, plan)
         yield from _mistaken(insert, _aliases(stored, insert))
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-        """For an INSERT that is older than the lake's definitions: the difference if what it has published is not in
-        its target."""
-        passed, there = self._published(insert, plan)
-        if passed and there < 0:
-            path = self.lake.target_path(self.pipeline.table(insert.target))
-            yield Difference(insert_owner(insert.id), "target path", "another one", str(path), True)
+        """The outputs with a 'path' at which their table is not: it was left behind when the script was moved, or
+        another one lies there."""
+        for what, name in _paths(insert).items():
+            target = self.pipeline.table(name)
+            if "path" in target.options and another_table(self.lake, target, insert, plan):
+                path = str(self.lake.target_path(target))
+                there = f"the table that {insert.id} has published to"
+                yield Difference(insert_owner(insert.id), what, there, f"{path}{ELSEWHERE}", True)
 
-    def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
-        """Whether a target at another place is the same table: it has everything that the INSERT has published."""
-        passed, there = self._published(insert, plan)
-        return there >= max(passed, 1)
+    def _moved(self, item: Difference, insert: Insert, plan: ReleasePlan) -> bool:
+        """Whether an output at another path is the same table: it has everything that the INSERT has published, or both
+        paths lead to one place."""
+        target = self.pipeline.table(_paths(insert)[item.what])
+        if NOT_THERE not in (item.lake, item.script) and same_place(item.lake, item.script, target.home):
+            return True
+        passed, there = self._published(insert, plan, target)
+        return there >= (max(passed, 1) if target.name == insert.target else 1)
 
-    def _published(self, insert: Insert, plan: ReleasePlan) -> tuple[int, int]:
-        """The last epoch before the newest `plan` that has passed, 0 for none; and the last one that is in the script's
-        target, -1 for none."""
-        path, owner = self.lake.target_path(self.pipeline.table(insert.target)), insert_owner(insert.id)
+    def _published(self, insert: Insert, plan: ReleasePlan, target: Table) -> tuple[int, int]:
+        """The last epoch before the newest `plan` that has passed, 0 for none; and the last one that is in a target of
+        the script, -1 for none."""
+        path, owner = self.lake.target_path(target), insert_owner(insert.id)
         earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
         passed = next((row.epoch for row in earlier if row.passed), 0)
         return passed, committed(path, self.lake.application(owner, "publish", plan.generation))
@@ -249,7 +273,7 @@ class Definitions:
         insert = self._insert(owner)
         same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
-        if stored is not None and same and (insert is None or _same_aliases(stored, insert)):
+        if stored is not None and same and (insert is None or self._same_beside(stored, insert)):
             self._numbers[owner] = stored.epoch
             return
         self.require([owner] if resnapshot else ())
@@ -258,6 +282,10 @@ class Definitions:
             return
         landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
         self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
+
+    def _same_beside(self, stored: DefinitionRow, insert: Insert) -> bool:
+        """Whether what a stored definition has beside its digest is the script's: aliases, and the script's folder."""
+        return _same_aliases(stored, insert) and stored.home == seen_from(self.lake, home_of(self.pipeline))
 
     def _take_up(self, owner: str, generation: int, since: int) -> None:
         """Store the script's definition of `owner`, and report it."""
@@ -351,6 +379,7 @@ class Definitions:
             script=statements_of(self.pipeline, insert) if insert else statement_of(self.pipeline, owner),
             assumed=assumed,
             pipeline=self.pipeline.name,
+            home=seen_from(self.lake, home_of(self.pipeline)),
         )
         application = self.lake.application(owner, "definition", 1)
         from tidegate.pipelines.runtime.failures import explained  # loads Spark, which who only asks does without
@@ -416,9 +445,14 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     same = row.digest == digest_of(read_back(insert_form(pipeline, found))) and _same_aliases(row, found)
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
-    made = compiled(row, pipeline.name)
+    made = compiled(row, pipeline.name, home_of(pipeline))
     form = read_back(insert_form(made, made.insert(insert))) if made is not None else {}
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def _paths(insert: Insert) -> dict[str, str]:
+    """How differences call the paths of an INSERT's outputs, each with its output's name."""
+    return {"target path" if name == insert.target else f"path of {name}": name for name in insert.outputs}
 
 
 def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:

@@ -297,6 +297,14 @@ class DeltaSource(Source):
             return Unread()
         return Unread(latest - stop, "version", self._timestamp(stop + 1))
 
+    def is_the_same(self, position: SourcePosition) -> bool:
+        """`protocol.KnowsItsPlace`: by the table's id, and by the commit that was read last."""
+        previous = position.previous
+        if previous is None or not self._log.exists() or self._ranges(previous)["id"] != self._log.id():
+            return False
+        self._check_history(self._ranges(previous))
+        return True
+
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
         text, summary = str(error), step.step.summary

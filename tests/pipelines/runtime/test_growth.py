@@ -44,7 +44,6 @@ from tidegate.pipelines.runtime.epochs import (
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, processed_by
-from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.ledger import (
     CHECKPOINT,
     Done,
@@ -58,6 +57,7 @@ from tidegate.pipelines.runtime.ledger import (
 )
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
+from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, removal, removed, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
