@@ -146,8 +146,14 @@ class InsertRunner(InsertOnLake, ABC):
 
     def _ensure(self, path: Location, columns: dict[str, str], name: str, added: Collection[str]) -> None:
         if path not in self.ready:
-            lake_rows.ensure_table(path, columns, name, added=added)
+            anew = self.never_staged and lake_rows.is_as_made(path)
+            lake_rows.ensure_table(path, columns, name, added=added, anew=anew)
             self.ready.add(path)
+
+    @property
+    def never_staged(self) -> bool:
+        """Whether no epoch was ever staged, so that nothing is published, quarantined or held either."""
+        return self.lake.staged.last(self.owner) is None
 
     @property
     def targets(self) -> tuple[Table, ...]:
@@ -201,6 +207,9 @@ class InsertRunner(InsertOnLake, ABC):
         Raises GateHeld when the newest epoch is held, PlanningError where the script cannot take the unfinished one.
         """
         position = self._own_position()
+        plan = position.unfinished
+        if plan is not None and self.never_staged and self.planner.reads_otherwise(plan):
+            return self._stored(lambda: self.planner.from_the_first_row(plan))
         return self._unfinished(position) or self._stored(lambda: self.planner.next(position.plan))
 
     def backfill(self, spans: Sequence[Span]) -> ReleasePlan | Waiting:

@@ -99,8 +99,7 @@ TABLES = {
     "no such column": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY, gender INT)",),
         "the table has no column gendre; did you mean gender?",
-        "edit the CREATE TABLE of build; the table has id, gender. A lake that has landed the column stays as it is: "
-        "give the edited script another one (--lake DIR)",
+        "edit the CREATE TABLE of build; the table has id, gender",
         columns=(("id", "INT"), ("gendre", "INT")),
     ),
     "narrow type": Case(
