@@ -9,7 +9,7 @@ import dagster as dg
 
 from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, shown_apart, unshown, worse
 from tidegate.assets.failures import never_again
-from tidegate.assets.names import BACKFILL, GATE
+from tidegate.assets.names import BACKFILL_TAG, GATE
 from tidegate.assets.presentation import OnLake
 from tidegate.assets.specs import published_spec, staged_spec
 from tidegate.pipelines.commands import Commands
@@ -186,7 +186,7 @@ def _waiting(releasing: "InsertRunner", before: "Position") -> "Waiting | None":
 def _is_expected(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
     """Whether Dagster needs the asset materialised: another asset of the run depends on it, whose step would be
     skipped, or the run is of a backfill, which would be shown as failed."""
-    if BACKFILL in context.run.tags:
+    if BACKFILL_TAG in context.run.tags:
         return True
     run = context.job_def.asset_layer
     return any(key in run.asset_graph.get(other).parent_keys for other in run.executable_asset_keys)

@@ -346,7 +346,7 @@ def _details(
 
 
 def _published(epochs: int, plan: ReleasePlan, rows: int, quarantined: int, waiting: int) -> str:
-    number = f"epoch {plan.epoch} is" if epochs == 1 else f"{epochs:,} epochs up to {plan.epoch} are"
+    number = f"epoch {plan.epoch} is" if epochs == 1 else f"{counted(epochs, 'epoch')} up to {plan.epoch} are"
     return f"{number} published: {counted(rows, 'row')}, {quarantined:,} more to quarantine; {_wait(waiting)}"
 
 

@@ -28,7 +28,7 @@ ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""
 
 
-BACKFILL = "dagster/backfill"
+BACKFILL_TAG = "dagster/backfill"
 RETRIES = "dagster/max_retries"
 RETRY_ON_FAILURE = "dagster/retry_on_asset_or_op_failure"
 RETRIED_BY = "dagster/auto_retry_run_id"

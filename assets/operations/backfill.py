@@ -18,7 +18,7 @@ import dagster as dg
 from pydantic import Field
 
 from tidegate.assets.checks import of_verdict
-from tidegate.assets.names import BACKFILL, VERDICT
+from tidegate.assets.names import BACKFILL_TAG, VERDICT
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import OnLake, Partitions, since, zone_of
 from tidegate.assets.specs import by_time_spec
@@ -96,7 +96,7 @@ def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tup
     definition = context.assets_def.partitions_def
     assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
     rows, since = [context.partition_key_range], 0
-    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL, ""))
+    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL_TAG, ""))
     if backfill is not None and backfill.asset_backfill_data is not None:
         wanted = backfill.asset_backfill_data.get_target_partitions_subset(key)
         rows += wanted.get_partition_key_ranges(definition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
+from tidegate.pipelines.records.kinds import Note
 
 EPILOG = examples(
     "tidegate report pipeline.sql",
@@ -71,4 +73,16 @@ def report(
                 state="nothing was changed",
                 next_command="give a file that you may write: --out FILE",
             ) from error
-        screen.result({"page": str(path), "bytes": len(page.encode())}, f"{path} is written.")
+        screen.result(Written(str(path), len(page.encode())))
+
+
+@dataclass(frozen=True)
+class Written:
+    """The page, of so many `bytes`."""
+
+    page: str
+    bytes: int
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (Note(f"{self.page} is written."),)

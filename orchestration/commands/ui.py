@@ -124,7 +124,7 @@ def _serve(screen: Screen, host: str, port: int) -> None:
             # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
             inherited = () if served is None else (served,)
             process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=inherited)
-            screen.say(f"Dagster: [bold]http://{host}:{port}[/]   (ready in some seconds; Ctrl-C ends it)")
+            screen.say(f"Dagster: http://{host}:{port}   (ready in some seconds; Ctrl-C ends it)")
             status = process.wait()
     if status > 0:
         raise typer.Exit(1)

@@ -87,13 +87,13 @@ def _arrow(start: _Box, end: _Box, css: str = "") -> str:
 
 
 def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
-    rows = f"{source.rows:,} rows landed"
+    rows = f"{counted(source.rows, 'row')} landed"
     if probe:
         return [source.table, "probe", rows]
     if source.flip is not None:
         return [source.table, "build, complete", rows]
     if source.chunks is not None:
-        return [source.table, f"build, loading: {source.chunks.done} of {source.chunks.total} chunks", rows]
+        return [source.table, f"build, loading: {source.chunks}", rows]
     return [source.table, "build, loading" if source.planned else "build, not started", rows]
 
 
@@ -121,12 +121,12 @@ def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
     rows = status.rows
     given = rows.into(0) if rows else Given()
     return [
-        _Box(_COLUMNS[3], top, _WIDE, [target, f"{given.published:,} rows published"], "good"),
+        _Box(_COLUMNS[3], top, _WIDE, [target, f"{counted(given.published, 'row')} published"], "good"),
         _Box(
             _COLUMNS[3],
             top + _TALL + _GAP,
             _WIDE,
-            ["quarantine", f"{given.quarantined:,} rows"],
+            ["quarantine", counted(given.quarantined, "row")],
             "warn" if given.quarantined else "",
         ),
     ]

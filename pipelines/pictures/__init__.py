@@ -12,6 +12,7 @@ from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.pictures.svg import STYLE, Bar, Span, markdown, stacked, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.splits import stored_splits
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -34,7 +35,7 @@ def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waitin
     """The epochs as bars, with the rows that each has `left` waiting (None: not known, not drawn), and after them the
     rows that wait now; an SVG element."""
     bars = [bar_of(epoch, rows) for epoch, rows in zip(epochs, left, strict=True)]
-    bars.append(Bar("now", [("wait", float(waiting))], f"{waiting:,} rows wait"))
+    bars.append(Bar("now", [("wait", float(waiting))], f"{counted(waiting, 'row')} waiting"))
     return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting")
 
 

@@ -71,7 +71,7 @@ NOT_PLAIN = "its files are not plain Parquet any more (deletion vectors or colum
 
 def few(rows: int, examined: int) -> str:
     """The reason for removing nothing: too few rows may go."""
-    return f"{rows:,} of {examined:,} rows may go, which is not worth writing the rest anew"
+    return f"{rows:,} of {counted(examined, 'row')} may go, which is not worth writing the rest anew"
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Retention(OldRows):
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.options(**OF_SPARK).parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
-        replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
+        replace(path, folder, survey(folder), files.names, note=f"retention: {counted(over, 'row')} went", marks=marks)
         return Retained(table.name, last.generation, examined, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:

@@ -108,7 +108,7 @@ def one_place(evidence: Evidence) -> CheckResult:
         expected={"rows": counts.rows, "places": counts.rows, "outcomes": counts.rows},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: {counts.rows:,} rows were released, {by_place:,} went somewhere ({listed(places)}), "
+        else f"{subject(staged)}: {counted(counts.rows, 'row')} released, {by_place:,} went on ({listed(places)}), "
         f"{by_outcome:,} have an outcome ({listed(counts.by_outcome)}): a row is lost or in two places. "
         "Nothing was published. Join its rows again",
     )
@@ -134,7 +134,7 @@ def discards(evidence: Evidence) -> CheckResult:
         expected={"publish": 0, "quarantine": counts.discarded},
         detail=f"{counted(counts.discarded, 'row')} to quarantine, none published"
         if passed
-        else f"{subject(staged)}: the epoch was discarded, yet {counted(leaving, 'row')} would be published and "
-        f"{counts.discarded:,} of {counts.to('quarantine'):,} quarantined rows count as discarded. Nothing was "
+        else f"{subject(staged)}: it was discarded, yet {counted(leaving, 'row')} would be published and "
+        f"{counts.discarded:,} of {counted(counts.to('quarantine'), 'row')} in quarantine as discarded. Nothing was "
         "published. Discard it again",
     )

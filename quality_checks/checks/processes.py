@@ -79,7 +79,7 @@ def outputs(evidence: Evidence) -> CheckResult:
     passed = emitted == given and places["quarantine"] == quarantined and taken is None
     found = (
         taken
-        or f"the function gave {emitted} rows, {listed(places)}, and {quarantined:,} have a reason to be quarantined"
+        or f"of {counted(emitted or 0, 'row')} given, {listed(places)}, {quarantined:,} have a reason to be quarantined"
     )
     return CheckResult(
         row_counts.ONE_PLACE,
@@ -99,7 +99,7 @@ def _taken(evidence: Evidence) -> str | None:
     left_out = sum(counts.dropped.values())
     if counts.to("drop") == left_out and counts.rows == taken + left_out:
         return None
-    return f"{counts.rows:,} rows were read, {taken:,} taken, and {left_out:,} have a reason to be left out"
+    return f"{counted(counts.rows, 'row')} read, {taken:,} taken, and {left_out:,} have a reason to be left out"
 
 
 def state(evidence: Evidence) -> CheckResult:

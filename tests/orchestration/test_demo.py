@@ -194,7 +194,7 @@ def test_a_verdict_that_does_not_hold_says_so(capsys: pytest.CaptureFixture[str]
 
     from tidegate.orchestration.console.screen import Screen
     from tidegate.orchestration.demo.proof import Proof
-    from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict, shown
+    from tidegate.orchestration.demo.verdict import Loading, Ungated, Verdict
     from tidegate.pipelines.runtime.ledger import WhereRowsAre
 
     good = Verdict(
@@ -208,7 +208,7 @@ def test_a_verdict_that_does_not_hold_says_so(capsys: pytest.CaptureFixture[str]
     )
     assert good.holds
     screen, long = Screen(), f"tidegate status --lake /{'long/' * 60}lake"
-    screen.result({}, *shown(replace(good, next_commands={long: "shows where every row is"})))
+    screen.result(replace(good, next_commands={long: "shows where every row is"}))
     assert f"next:  {long}   (shows where every row is)\n" in capsys.readouterr().out, "to be pasted, so not folded"
     for bad in (
         replace(good, proof=replace(good.proof, disagreeing=1)),

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from tidegate.orchestration.commands.app import app
-from tidegate.pipelines.commands import RESNAPSHOT, advice, in_another_lake, redeclare, resnapshot, then
+from tidegate.pipelines.commands import RESNAPSHOT, NextCommand, advice, in_another_lake, redeclare, resnapshot, then
 from tidegate.pipelines.sources.cdc.errors import FRESH, RETRY, ReadError, explain
 from tidegate.pipelines.sources.mysql_cdc import errors
 
@@ -96,16 +96,16 @@ FOLLOWED: dict[str, list[str]] = {
     ],
     "tests/pipelines/runtime/test_quarantined_rows.py::": ["pipelines/runtime/quarantine.py:refuse_removed"],
     "tests/orchestration/test_cli_quarantine.py::test_rows_are_listed_shown_discarded_and_released": [
-        "orchestration/console/quarantined.py:listing",
+        "pipelines/facts/quarantine.py:ReasonSums.notes",
         "orchestration/report/page.py:_quarantine",
         "pipelines/runtime/quarantine.py:refuse_process",
         "pipelines/runtime/releasing/planner.py:ReleasePlanner.out_of_quarantine",
     ],
     f"{CLI}::test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_generation": [
         "orchestration/alerts/tables.py:passing_log",
-        "orchestration/console/views.py:reconciled_lines",
+        "quality_checks/against_source.py:SourceReconciliation.notes",
     ],
-    f"{CLI}::test_explain_says_what_a_run_would_not_do": ["orchestration/console/explained.py:verdict_lines"],
+    f"{CLI}::test_explain_says_what_a_run_would_not_do": ["pipelines/facts/plan.py:Explanation.notes"],
     "tests/quality_checks/test_against_source.py::": [
         "assets/operations/upkeep.py:_refuse",
         "quality_checks/against_source.py:_comparable",
@@ -192,7 +192,7 @@ def test_what_a_reader_advises_has_the_tables_name(kind: type[ReadError]) -> Non
             advised = found.advice.of_table("b", lambda: True)
             assert "--resnapshot TABLE" not in str(advised)
             again = "run the same command again" in str(advised)
-            assert again or any(RESNAPSHOT in part.arguments for part in advised.parts if not isinstance(part, str))
+            assert again or any(RESNAPSHOT in part.arguments for part in advised.parts if isinstance(part, NextCommand))
         assert "--resnapshot TABLE" not in str(typed.advice.of_table("b", lambda: True))
 
 

@@ -159,8 +159,8 @@ class EventTimePlanner(ReleasePlanner):
         insert = self.on_lake.insert
         for pin in pins:
             table = self.on_lake.pipeline.table(pin.table)
-            replaced = any(item.table == pin.table and item.generation < pin.generation for item in older)
-            if not replaced or not connector(table.connector).spec.phases(table.options):
+            newer = any(item.table == pin.table and item.generation < pin.generation for item in older)
+            if not newer or not connector(table.connector).spec.phases(table.options):
                 continue
             since = "this span was released" if held is None else f"epoch {held.epoch} was planned"
             raise PlanningError(

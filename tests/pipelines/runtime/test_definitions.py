@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plays import taken_up
-from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError, SourceError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
@@ -476,7 +476,7 @@ def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_
         found = settled_status(definitions.lake, None)
         assert found.holding_back == ({"enriched": held} if held else {})
         note = "enriched is left out of its script: retention of users spares what it may still join"
-        assert any(note in str(line) for line in lake_state(found)) == bool(held)
+        assert any(note in str(line) for line in shown(found)) == bool(held)
 
 
 def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_planned(tmp_path: Path) -> None:

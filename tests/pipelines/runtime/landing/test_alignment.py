@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import store
-from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.epochs import source_row
@@ -294,7 +293,7 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
     assert [item["next_rowtime"] for item in shown["blocked"]] == [None, 25_000]
     console = Console(width=200, file=io.StringIO(), record=True)
-    for part in lake_state(found):
+    for part in shown(found):
         console.print(part)
     text = console.export_text()
     assert "a waits for its group g" in text

@@ -10,7 +10,6 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.assets.metadata import of_advance
-from tidegate.orchestration.console.lake_state import lake_state
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.status import status
@@ -55,7 +54,7 @@ def test_quarantine_keeps_message_and_reason_and_counts(room: Room, topics: Topi
     found = status(play.lake)
     assert found.sources[0].rejected == 2
     console = Console(record=True, width=200)
-    console.print(*lake_state(found), sep="\n")
+    console.print(*shown(found), sep="\n")
     assert "events: 2 messages did not fit and went to its quarantine" in console.export_text()
 
 
