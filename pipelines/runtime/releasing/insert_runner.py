@@ -44,6 +44,7 @@ from tidegate.pipelines.runtime.lost_commits import (
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
+from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
@@ -80,6 +81,11 @@ class Published:
     def dropped(self) -> int:
         """Rows that WHERE or INNER left out, by what was staged."""
         return self.staged.counts.get("to:drop", 0)
+
+    @property
+    def doubled(self) -> int | None:
+        """Rows of a key that came twice; None where the target declares none."""
+        return self.staged.facts.get(KEY_TWICE)
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,17 @@ def test_a_key_and_a_path_of_a_table_that_never_landed(person: Person) -> None:
     options = "'connector' = 'filesystem', 'path' = 'in', 'format' = 'csv'"
     person.write(copy("id INT, name STRING", options))
     person.refused(RUN, "'x' does not fit INT")
-    person.put("out/1", "7,b\n")
-    person.write(copy("id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED", options.replace("'in'", "'out'")))
-    assert "table src changes from epoch 1 on" in person.type(RUN).output
-    assert copied(person) == [(7, "b")]
-    person.write(copy("id INT, name STRING", options))
+    person.put("out/1", "7,b\n7,c\n8,d\n")
+    key = "id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED"
+    person.write(copy("id INT, name STRING", options.replace("'in'", "'out'"), target=key))
+    shown = " ".join(person.type(RUN).output.split())
+    assert "table src changes from epoch 1 on" in shown
+    # The key of a target is a hint: both rows of it are published, and said.
+    assert copied(person) == [(7, "b"), (7, "c"), (8, "d")]
+    assert "PRIMARY KEY (id) is NOT ENFORCED, as in Flink: a hint" in shown
+    assert "1 row of this run came with a key that the epoch had already" in shown
+    assert "PRIMARY KEY (id) is NOT ENFORCED" in person.type("tidegate explain pipeline.sql").output
+    person.write(copy(key, options, target=key))
     advice = person.refused(RUN, "primary key", "source path")
     person.follow(advice, "--lake DIR", status=1)  # the other lake has its own first run
 
