@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +26,14 @@ def doubled(files: Iterable[Location], key: Sequence[str]) -> dict[str, int]:
                 return {}
             rows = file.read(columns=list(dict.fromkeys([*key, "_op"])))
             parts.append(rows.filter(pc.equal(rows.column("_op"), "+I")).select(list(key)))  # type: ignore[attr-defined]
-    rows = pa.concat_tables(parts) if parts else None
-    if rows is None or rows.num_rows < 2:
-        return {KEY_TWICE: 0}
-    return {KEY_TWICE: rows.num_rows - rows.group_by(list(key)).aggregate([]).num_rows}
+    return {KEY_TWICE: _again(pa.concat_tables(parts)) if parts else 0}
+
+
+def _again(keys: pa.Table) -> int:
+    """The rows whose values a row before them has. Whole numbers are sorted, which takes a tenth of grouping them; for
+    groups, threads take twice the processor's time."""
+    values = keys.column(0)
+    if keys.num_columns == 1 and pa.types.is_integer(values.type) and not values.null_count:
+        ordered = np.sort(values.to_numpy())
+        return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+    return keys.num_rows - keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows
