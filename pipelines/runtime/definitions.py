@@ -148,9 +148,16 @@ class Definitions:
             yield from unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
             return
         found = compared(owner, stored.form, form)
+        fresh = bool(found) and self.never_landed(owner)
+        for item in self._judged(table, found, anew):
+            yield replace(item, refused=item.refused and not fresh)
+
+    def _judged(self, table: Table, found: Collection[Difference], anew: bool) -> Iterator[Difference]:
+        """The differences of a table, as a lake takes them in which rows of it may have landed."""
+        owner = table.name
         empty = anew or (bool(found) and self._stores_nothing(owner))
         untouched = empty and not anew and self._committed(owner) <= 0
-        first = bool(found) and self.never_landed(owner)
+        first = bool(found) and self._committed(owner) < 0 and self.never_landed(owner)
         for item in found:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
@@ -163,6 +170,7 @@ class Definitions:
             goes_on = goes_on or (first and (item.of_column or item.what == "order of columns"))
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
             goes_on = goes_on or (item.what == "source path" and self._is_there(item, table))
+            goes_on = goes_on or (item.of_start and anew)
             yield replace(item, refused=not (goes_on or item.changeable))
 
     def _is_there(self, item: Difference, table: Table) -> bool:
@@ -171,15 +179,22 @@ class Definitions:
         return same or same_source(self.lake, table, self.environment, self.clock)
 
     def never_landed(self, table: str) -> bool:
-        """Whether nothing of a table was ever committed: its columns may be declared anew, its first epoch has them."""
-        planned = self.lake.epochs.last(table)
-        none = planned is not None and planned.generation == 1 and self._committed(table) < 0
-        return none and not Stream(self.lake, table).landed
+        """Whether no row of a planned table was ever stored, and nothing has read it: it may be declared anew."""
+        if self.lake.epochs.last(table) is None or not self._stores_nothing(table):
+            return False
+        return not any(table in (*plan.tables, *(pin.table for pin in plan.pins)) for plan in newest_plans(self.lake))
+
+    def begins_anew(self, owner: str) -> bool:
+        """Whether a source table is declared otherwise than its steps are planned, so that it begins a new generation:
+        of the old one nothing was ever stored."""
+        stored = self.lake.definitions.last(owner)
+        if stored is None or stored.digest == digest_of(self._form(owner)) or not self.never_landed(owner):
+            return False
+        found = compared(owner, stored.form, self._form(owner))
+        return any(item.refused for item in self._judged(self.pipeline.table(owner), found, False))
 
     def _stores_nothing(self, table: str) -> bool:
-        """Whether no row of a table is stored: its watermark log counts none, and no epoch beyond the log is
-        committed."""
-        return not Stream(self.lake, table).landed and self._committed(table) <= self._counted(table)
+        return Stream(self.lake, table).empty
 
     def _counted(self, table: str) -> int:
         """The newest epoch of a table's newest generation that is in the watermark log; 0 for none."""
@@ -207,9 +222,11 @@ class Definitions:
             return
         found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
+        # Nothing was ever staged: nothing is published, quarantined or held. Another kind has plans of its own.
+        fresh = failed and self.lake.staged.last(owner) is None and all(item.what != "kind" for item in found)
         for item in found:
             moved = item.what in _paths(insert) and self._moved(item, insert, plan)
-            yield replace(item, refused=not (moved or may_change(item, form, failed)))
+            yield replace(item, refused=not (fresh or moved or may_change(item, form, failed)))
         if not any(item.what in _paths(insert) for item in found):
             yield from self._not_where_published(insert, plan)
         yield from _mistaken(insert, _aliases(stored, insert))
@@ -261,27 +278,30 @@ class Definitions:
 
     # --- taking up -----------------------------------------------------------------------------------------------
 
-    def take_up(self, owner: str, *, resnapshot: bool = False) -> None:
+    def take_up(self, owner: str, *, resnapshot: bool = False) -> bool:
         """Store what the script has changed of `owner`, whose lease this runner holds; it is valid from the next epoch
-        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Raises
-        DefinitionChanged, and ConcurrentRun if another runner has changed it meanwhile."""
+        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Returns whether a
+        source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another runner has changed it
+        meanwhile."""
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
         if plan is None:
-            return
+            return resnapshot
         form = self._form(owner)
         insert = self._insert(owner)
         same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
         if stored is not None and same and (insert is None or self._same_beside(stored, insert)):
             self._numbers[owner] = stored.epoch
-            return
+            return resnapshot
         self.require([owner] if resnapshot else ())
+        resnapshot = resnapshot or (insert is None and self.begins_anew(owner))
         if resnapshot and stored is not None:
             self._anew[owner] = plan.generation + 1
-            return
+            return True
         landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
         self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
+        return resnapshot
 
     def _same_beside(self, stored: DefinitionRow, insert: Insert) -> bool:
         """Whether what a stored definition has beside its digest is the script's: aliases, and the script's folder."""

@@ -59,6 +59,11 @@ class Difference:
         return self.what.startswith("columns ")
 
     @property
+    def of_start(self) -> bool:
+        """Whether it is where a source's generation begins."""
+        return self.what.startswith("start ")
+
+    @property
     def undeclared(self) -> bool:
         """Whether it is a column of the lake that the script does not declare."""
         return self.of_column and self.script == NOT_THERE

@@ -143,6 +143,8 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         form["options"].pop(field_option(column), None)
     given = [name for name in form["options"] if name.endswith(_OF_WHAT_IS_TO_COME)]
     form["policy"] = {name: form["options"].pop(name) for name in given}
+    if start := _options(table, "start", environment):
+        form["start"] = start
     if spec := table.watermark:
         later = f" - {spec.delay}" if spec.delay else ""
         form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"
@@ -166,7 +168,7 @@ def _column(column: Any) -> str:
 
 def _options(
     table: Table,
-    changes: Literal["identity", "rows"],
+    changes: Literal["identity", "rows", "start"],
     environment: Mapping[str, str] | None,
     among: Sequence[OptionSpec] | None = None,
 ) -> dict[str, str]:

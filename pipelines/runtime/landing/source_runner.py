@@ -163,7 +163,7 @@ class SourceRunner:
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
         if self.definitions is not None:
-            self.definitions.take_up(self.table.name, resnapshot=resnapshot)
+            resnapshot = self.definitions.take_up(self.table.name, resnapshot=resnapshot)
         generation = self._generation(resnapshot)
         epochs: list[LandedEpoch] = []
 
@@ -197,7 +197,9 @@ class SourceRunner:
         PlanningError as `steps` does."""
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
-        name, generation = self.table.name, self._generation(resnapshot)
+        name = self.table.name
+        anew = self.definitions is not None and self.definitions.begins_anew(name)
+        generation = self._generation(resnapshot or anew)
         with self.opened(generation, DraftSplits) as (source, context):
             position = position_of(context, self.lake)
             left_over = unfinished(position, self.stream.generation(generation).last)

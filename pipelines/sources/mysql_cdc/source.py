@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
@@ -13,6 +14,7 @@ from typing import Any
 from pymysql.cursors import Cursor
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.commands import RESNAPSHOT, resnapshot, then
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -24,6 +26,7 @@ from tidegate.pipelines.connectors.protocol import (
     Unread,
 )
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.database import Settings
@@ -40,7 +43,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.model import (
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
-from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, shares
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, next_border, shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
     MysqlKey,
@@ -66,7 +69,7 @@ from tidegate.pipelines.sources.mysql_cdc.log import (
     with_number,
 )
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
-from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.options import Startup, parse
 from tidegate.pipelines.sources.mysql_cdc.plan import (
     BinlogStep,
     MysqlSnapshotStep,
@@ -379,6 +382,30 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             return NO_CASCADES
         with self.session.cursor() as cursor:
             return read_cascades(cursor, self.options.database, self.options.table)
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """`protocol.ExplainsFailures`. A table that begins where the script says, and not at a snapshot, would come to
+        the same place again: it is to begin behind that."""
+        found, startup = super().explain(error, step), self.options.startup
+        named = re.match(r"(\S+):(\d+)\b", found.where) if found is not None else None
+        anew = found is not None and found.advice.before(lambda command: RESNAPSHOT in command.arguments) is not None
+        if found is None or named is None or not anew or startup.mode not in ("specific-offset", "timestamp"):
+            return found
+        try:
+            behind = next_border(self.options.server, BinlogPosition(named.group(1), int(named.group(2))))
+        except SourceError:  # of a server that cannot be asked, nothing more can be said
+            return found
+        begun = Startup("specific-offset", behind.file, behind.position).to_options()
+        options = ", ".join(f"'{name}' = '{value}'" for name, value in begun.items())
+        instead = "" if startup.mode == "specific-offset" else ", in place of 'scan.startup.timestamp-millis'"
+        found.reword(
+            next_command=then(
+                f"let it begin behind that: write {options} into the CREATE TABLE of {self.context.table.name}"
+                f"{instead}",
+                resnapshot(self.context.table.name, "begins there"),
+            )
+        )
+        return found
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.commands import redeclare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
 from tidegate.pipelines.syntax.types import quoted
@@ -76,8 +77,9 @@ class SourceColumn:
             f"column {self.name} has the type {self.column_type}, which cannot be read",
             where=self.name,
             state="nothing was read",
-            next_command="leave the column out of the CREATE TABLE, "
-            "or give the table a generated column of another type",
+            next_command=redeclare(
+                "leave the column out of the CREATE TABLE, or give the table a generated column of another type"
+            ),
         )
 
     @property

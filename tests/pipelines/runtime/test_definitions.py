@@ -198,6 +198,7 @@ def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(t
     lake = Lake(tmp_path)
     landed = Definitions(lake, pipeline, {"BROKER": "b:9092"}, lambda: 0)
     store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
+    store(lake, WatermarkRow("orders", 1, 1, 0, 1, 0, False))
     landed.number("insert copied")
     assert as_defined(lake, pipeline, "copied") is pipeline
     with pytest.raises(PlanningError, match="the environment has no BROKER"):
