@@ -36,12 +36,15 @@ from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
 @dataclass(frozen=True)
 class MysqlSnapshotStep(SnapshotStep):
-    """A batch of chunks. `birth` is of the file that `start` is in; `server` the server_uuid, where there is one."""
+    """A batch of chunks. `birth` is of the file that `start` is in; `server` the server_uuid, where there is one.
+    `all_seen_from`: of XA transactions, see `WantedTable`.
+    """
 
     start: BinlogPosition
     key: MysqlKey
     columns: tuple[SourceColumn, ...]
     birth: Birth = field(kw_only=True)
+    all_seen_from: BinlogPosition | None = None
 
     @property
     def log_after(self) -> BinlogPosition:
@@ -49,7 +52,7 @@ class MysqlSnapshotStep(SnapshotStep):
         return self.start
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "birth": self.birth.to_json()}
+        return {**super().to_json(), "birth": self.birth.to_json(), "all_seen_from": _stored(self.all_seen_from)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class BinlogStep:
     `birth` is of the file that the span ends in, `start_birth` of the one that it starts in (None in plans of older
     versions). `flip_at`: the step that reaches this position flips; None after the flip.
     `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
+    `all_seen_from`: of XA transactions, see `WantedTable`.
     """
 
     span: BinlogRange
@@ -71,6 +75,7 @@ class BinlogStep:
     start_birth: Birth | None = None
     known_at: int = 0
     server: str = ""
+    all_seen_from: BinlogPosition | None = None
 
     @property
     def reached_at(self) -> int:
@@ -99,16 +104,25 @@ class BinlogStep:
             "files": list(self.files),
             "birth": self.birth.to_json(),
             "columns": [column.to_json() for column in self.columns],
-            "flip_at": self.flip_at.to_json() if self.flip_at else None,
+            "flip_at": _stored(self.flip_at),
             "server_end": self.server_end.to_json(),
             "seen_at": self.seen_at,
             "start_birth": self.start_birth.to_json() if self.start_birth else None,
             "known_at": self.known_at,
             "server": self.server,
+            "all_seen_from": _stored(self.all_seen_from),
         }
 
     def __str__(self) -> str:
         return str(self.span)
+
+
+def _stored(position: BinlogPosition | None) -> Json | None:
+    return position.to_json() if position else None
+
+
+def _position(stored: Json | None) -> BinlogPosition | None:
+    return BinlogPosition.from_json(stored) if stored else None
 
 
 def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
@@ -125,18 +139,20 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
             key=MysqlKey.from_json(ranges["key"]),
             columns=columns,
             server=ranges.get("server", ""),
+            all_seen_from=_position(ranges.get("all_seen_from")),
         )
     return BinlogStep(
         span=BinlogRange.from_json(ranges["span"]),
         files=tuple(ranges["files"]),
         birth=birth,
         columns=columns,
-        flip_at=BinlogPosition.from_json(ranges["flip_at"]) if ranges["flip_at"] else None,
+        flip_at=_position(ranges["flip_at"]),
         server_end=BinlogPosition.from_json(ranges["server_end"]),
         seen_at=int(ranges["seen_at"]),
         start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
         known_at=int(ranges.get("known_at", 0)),
         server=ranges.get("server", ""),
+        all_seen_from=_position(ranges.get("all_seen_from")),
     )
 
 

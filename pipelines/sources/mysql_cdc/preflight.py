@@ -6,8 +6,7 @@ Checks only ask the server; they change nothing. All refusals are reported at on
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.sources.cdc.changelog import compatible, cut_off
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
@@ -27,10 +27,12 @@ from tidegate.pipelines.sources.mysql_cdc.catalog import (
     read_table,
     table_names,
 )
-from tidegate.pipelines.sources.mysql_cdc.connection import Client
+from tidegate.pipelines.sources.mysql_cdc.connection import Client, execute_once_unlocked
 from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, GONE, BinlogPurged, BinlogRefused, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.log import birth
+from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
+from tidegate.pipelines.sources.mysql_cdc.virtual import session_dependent
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.types import quoted
 
@@ -63,17 +65,29 @@ class Checked:
 
 
 def preflight(
-    cursor: Cursor, options: MysqlOptions, declared: Table, followed: Collection[str] = frozenset()
+    cursor: Cursor,
+    options: MysqlOptions,
+    declared: Table,
+    followed: Collection[str] = frozenset(),
+    progress: Progress | None = None,
+    *,
+    begins: bool = True,
 ) -> Checked:
     """Check the server, the grants and the table. Raises SourceError that lists every refusal with its fix.
 
     `followed`: columns that were there when the generation began. The log says what became of one that is gone.
+    `begins`: the generation does so now. Later the log says which tables an XA transaction changes.
+    `progress` says when a lock on the table is waited for.
     """
+    progress = progress or SilentProgress()
     server = read_server(cursor)
     refusals = [*check_settings(server), *check_encryption(server, options)]
     if server.writes_binlog:
-        refusals += [*check_grants(cursor, server, options, declared), *check_binlog_filter(cursor, server, options)]
-    if options.startup.phases:
+        refusals += [
+            *check_grants(cursor, server, options, declared, progress),
+            *check_binlog_filter(cursor, server, options),
+        ]
+    if begins and options.startup.phases:
         refusals += check_prepared(cursor)
     table = read_table(cursor, options.database, options.table)
     if table is None:
@@ -167,11 +181,14 @@ def encryption_notes(connection: object, options: MysqlOptions) -> Iterator[str]
     )
 
 
-def check_grants(cursor: Cursor, server: Server, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:
+def check_grants(
+    cursor: Cursor, server: Server, options: MysqlOptions, declared: Table, progress: Progress
+) -> Iterator[Refusal]:
     """What the user may do, found out by doing it."""
     table = options.quoted
     names = [quoted(column.name) for column in declared.message_columns] or ["1"]
-    _, denied = _asked(cursor, f"SELECT {', '.join(names)} FROM {table} LIMIT 0")  # noqa: S608 quoted identifiers
+    any_row = f"SELECT {', '.join(names)} FROM {table} LIMIT 0"  # noqa: S608 quoted identifiers
+    _, denied = _asked(cursor, any_row, lambda asked: execute_once_unlocked(cursor, asked, declared.name, progress))
     if denied:
         yield Refusal(f"the user may not read the table: {denied}", f"GRANT SELECT ON {table} TO {server.account};")
     _, denied = _asked(cursor, server.status_command)
@@ -192,11 +209,13 @@ def check_definition(table: SourceTable, server: Server, options: MysqlOptions) 
         )
 
 
-def _asked(cursor: Cursor, statement: str) -> tuple[Sequence[Sequence[Any]], str | None]:
-    """The rows of a query; and what the server says if the user may not ask it, which gives no rows. Nor does what is
-    not there at all: other checks report that."""
+def _asked(
+    cursor: Cursor, statement: str, execute: Callable[[str], object] | None = None
+) -> tuple[Sequence[Sequence[Any]], str | None]:
+    """The rows of a query, by `execute`; and what the server says if the user may not ask it, which gives no
+    rows. Nor does what is not there at all: other checks report that."""
     try:
-        cursor.execute(statement)
+        (execute or cursor.execute)(statement)
         return cursor.fetchall(), None
     except pymysql.err.MySQLError as error:
         code, message = code_and_text(error)
@@ -230,12 +249,22 @@ def check_binlog_filter(cursor: Cursor, server: Server, options: MysqlOptions) -
         )
 
 
+def prepared(cursor: Cursor) -> int | None:
+    """How many prepared XA transactions are open; None where the user may not ask (MySQL's XA_RECOVER_ADMIN may)."""
+    found, denied = _asked(cursor, "XA RECOVER")
+    return None if denied else len(found)
+
+
 def check_prepared(cursor: Cursor) -> Iterator[Refusal]:
     """That no prepared XA transaction is open: its changes are in the log already, and in no read view yet."""
-    prepared, _ = _asked(cursor, "XA RECOVER")  # MySQL shows them to XA_RECOVER_ADMIN only
-    if prepared:
+    yield from refusal_of_prepared(prepared(cursor))
+
+
+def refusal_of_prepared(count: int | None) -> Iterator[Refusal]:
+    """`check_prepared`, where so many are."""
+    if count:
         yield Refusal(
-            f"{len(prepared)} prepared XA transactions are open: no snapshot can know on which side of it they are",
+            f"{count} prepared XA transactions are open: no snapshot can know on which side of it they are",
             "XA RECOVER;   -- then XA COMMIT or XA ROLLBACK each of them",
         )
 
@@ -298,39 +327,16 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             )
 
 
-_OF_THE_SESSION = re.compile(
-    r"\b(?:from_unixtime|unix_timestamp|convert_tz|utc_\w+|now|sysdate|cur(?:date|time)|current_\w+|local(?:time\w*)?|"
-    r"date_format|time_format|dayname|monthname|str_to_date|week|format|rand|uuid\w*|sys_guid|user|session_user|"
-    r"system_user|database|schema|connection_id|last_insert_id|row_count|found_rows|version|sleep|get_lock|"
-    r"is_(?:free|used)_lock|release_lock|load_file|benchmark|master_pos_wait|encrypt)\s*\(|/|@",
-    re.IGNORECASE,
-)
-"""What a session's zone, language, precision, user or clock decides."""
-
-
 def check_virtual(table: SourceTable, declared: Table) -> Iterator[Refusal]:
-    """That no declared column is computed anew by each session that reads it: the log has the value of the session that
-    wrote, a snapshot that of the one that reads."""
-    names = {column.source_name.lower() for column in declared.message_columns}
-    instants = [column.name for column in table.columns if column.data_type == "timestamp"]
-    instants += table.virtual  # one that is computed of another may depend on the session as that one does
-    for name, expression in table.virtual.items():
-        if name.lower() not in names:
-            continue
-        bare = re.sub(r"'(?:[^'\\]|''|\\.)*'", "''", expression)
-        depends = [found for found in instants if re.search(rf"(?<!\w){re.escape(found)}(?!\w)", bare, re.IGNORECASE)]
-        function = _OF_THE_SESSION.search(re.sub(r"`[^`]*`", "``", bare))
-        if depends or function:
-            why = f"the {_kind(table, depends[0])} {depends[0]}" if depends else f"`{function.group().strip(' (')}`"  # type: ignore[union-attr]
+    """That no declared column is computed anew by each session that reads it."""
+    names = {lowered(column.source_name) for column in declared.message_columns}
+    for name, why in session_dependent(table).items():
+        if lowered(name) in names:
             yield Refusal(
-                f"{name} is VIRTUAL and computed of {why}, so each session that reads it may see another value: the log"
-                " has that of the session that wrote",
+                f"{name} is VIRTUAL and {why}, so each session that reads it may see another value: the log has that of"
+                " the session that wrote",
                 f"leave {name} out of the CREATE TABLE of {declared.name}, and compute it in the script",
             )
-
-
-def _kind(table: SourceTable, name: str) -> str:
-    return "VIRTUAL" if name in table.virtual else "TIMESTAMP"
 
 
 def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -> Iterator[Refusal]:

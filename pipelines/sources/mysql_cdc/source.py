@@ -66,7 +66,7 @@ from tidegate.pipelines.sources.mysql_cdc.plan import (
     start_position,
     step_of,
 )
-from tidegate.pipelines.sources.mysql_cdc.preflight import check_prepared, preflight, refused
+from tidegate.pipelines.sources.mysql_cdc.preflight import preflight, prepared, refusal_of_prepared, refused
 from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     MysqlCutRule,
     Reader,
@@ -125,7 +125,9 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         """The preflight after the step `before`; the table as the server has it."""
         followed = {column.name for column in before.columns} if isinstance(before, BinlogStep) else set()
         with self.session.cursor() as cursor:
-            checked = preflight(cursor, self.options, self.context.table, followed)
+            checked = preflight(
+                cursor, self.options, self.context.table, followed, self.context.progress, begins=before is None
+            )
         self._server, self._table = checked.server, checked.table
         new = before is None and self.context.generation == 1
         for note in (*checked.notes, *(checked.of_keys if new else ())):
@@ -200,9 +202,9 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         self._log_checked = True  # this very log is what the steps will be of
         start = self.cut_rule().start(cursor)
         # Only now: one that is prepared after this comes in the log after `start`, where the reader refuses it.
-        prepared = list(check_prepared(cursor))
-        if prepared:
-            raise refused(prepared, self.options)
+        open_ones = prepared(cursor)
+        if open_ones:
+            raise refused(list(refusal_of_prepared(open_ones)), self.options)
         return MysqlSnapshotStep(
             first=0,
             last=0,
@@ -211,6 +213,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             birth=birth(self.options.server, start),
             key=MysqlKey.from_json(key),
             columns=tuple(columns),
+            # One that was prepared before `start`, and has committed since, is in every view: none is open yet.
+            all_seen_from=start if open_ones == 0 else None,
         )
 
     def log_start(self, cursor: Cursor, end: BinlogPosition, instant: int) -> BinlogStep:
@@ -223,11 +227,18 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
         start = snapshot.start  # the server's end was queried just after the snapshot was planned
         span = BinlogRange(start, start)
-        return BinlogStep(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at)
+        return BinlogStep(
+            *(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at),
+            all_seen_from=snapshot.all_seen_from,
+        )
 
     def next_piece(
         self, cursor: Cursor, before: BinlogStep, end: BinlogPosition, request: PlanRequest
     ) -> tuple[BinlogStep | None, int | None]:
+        if before.all_seen_from is None and prepared(cursor) == 0:
+            # Whatever is prepared after that logs its rows behind what has been planned. One that is not prepared any
+            # more may commit up to here.
+            before = replace(before, all_seen_from=self.end(cursor))
         latest = request.limit if self._commit_time_is_rowtime else None
         spool, name = self._spool(before.birth), self.context.table.name
         database, table = self.options.database, self.options.table
@@ -294,6 +305,8 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             other_key=self._other_key,
             cascades_logged=self._server_facts().logs_cascades,
             cascades=self._server_facts().logs_cascades and self._cascades(),
+            all_seen_from=step.all_seen_from,
+            xa_grant=self._xa_grant,
         )
         spool = self._spool(step.start_birth, step.birth)
         ranges = split_by_file(step.span, list(step.files))
@@ -301,6 +314,14 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         if spool is None:  # a range that other tables read too is spooled under its ends, so it is not divided
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
+
+    @property
+    def _xa_grant(self) -> str:
+        """The statement by which the user sees which XA transactions are prepared. MariaDB shows them to all."""
+        server = self._server_facts()
+        if server.flavor != "mysql":
+            return ""
+        return f"GRANT XA_RECOVER_ADMIN ON *.* TO {server.account}"
 
     @property
     def _other_key(self) -> bool:

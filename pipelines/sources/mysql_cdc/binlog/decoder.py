@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
     HEADER_BYTES,
     KIND_OF,
     LENGTH_AT,
+    SERVER_AT,
     THREAD_SPECIFIC,
     TYPE_AT,
     Chunk,
@@ -192,8 +193,9 @@ class Decoder:
         self._ids = TableIds(table, collations, lower=lower)
         self._times = CommitTimes()
         self._lower = lower
-        self._temporary: set[int] = set()
-        """Connections that have a TEMPORARY table of the wanted one's name."""
+        self._temporary: dict[int, set[int]] = {}
+        """Connections that have a TEMPORARY table of the wanted one's name, by the server that they are connections of:
+        a replica logs those of its source under the source's own numbers."""
         self._distributed: set[tuple[str, ...]] = set()
         """The XA transactions that were read to their end and have no row of the table."""
         self._rows_since_begin = False
@@ -313,7 +315,9 @@ class Decoder:
             compressed=compressed,
             thread_specific=bool(flags & THREAD_SPECIFIC),
         )
-        judged = ddl.judge(statement, self._table, temporary=self._temporary, lower=self._lower, where=place)
+        origin = int(unsigned_at(events.data, events.starts[index : index + 1] + SERVER_AT, 4)[0])
+        temporary = self._temporary.setdefault(origin, set())
+        judged = ddl.judge(statement, self._table, temporary=temporary, lower=self._lower, where=place)
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"
@@ -325,23 +329,35 @@ class Decoder:
             self._refuse_distributed(place, self._rows_since_begin)
             self._distributed.add(judged.xid)
         if judged.effect is ddl.Effect.XA_COMMIT:
-            self._refuse_distributed(place, judged.xid not in self._distributed)
+            known_from = self._table.all_seen_from
+            if judged.xid not in self._distributed and (known_from is None or place.order < known_from.order):
+                raise self._prepared_before(place)
             self._distributed.discard(judged.xid)
         if judged.note:
             log.warning("%s at %s: %s", self._table, place, judged.note)
         if judged.effect is ddl.Effect.TRUNCATE:
             yield self._truncate(place, time)
 
-    def _refuse_distributed(self, place: BinlogPosition, may_be_ours: bool) -> None:
-        """Raise UnsupportedEvent for a distributed transaction that has rows of the table, or one that commits here and
-        logged its rows before the first event that was read."""
-        if may_be_ours:
+    def _refuse_distributed(self, place: BinlogPosition, ours: bool) -> None:
+        """Raise UnsupportedEvent for a distributed transaction that has rows of the table."""
+        if ours:
             raise UnsupportedEvent(
-                f"a distributed (XA) transaction that has changed {self._table}, or may have: its rows stand in the"
-                " binlog before anyone knows whether it commits; keep such transactions away from this table",
+                f"a distributed (XA) transaction has changed {self._table}: its rows stand in the binlog before anyone"
+                " knows whether it commits; keep such transactions away from this table",
                 where=place,
                 next_command=FRESH,
             )
+
+    def _prepared_before(self, place: BinlogPosition) -> UnsupportedEvent:
+        """A distributed transaction commits whose rows were not read here. A step before that read rows of the table
+        among them would have stopped; but they may lie before all that the generation has read."""
+        grant = self._table.xa_grant
+        return UnsupportedEvent(
+            f"a distributed (XA) transaction commits whose rows may have been logged before {self._table} was read, and"
+            " may be its own: which ones were prepared then is not known",
+            where=place,
+            next_command=then(grant, FRESH) if grant else FRESH,
+        )
 
     def _truncate(self, place: BinlogPosition, time: int) -> pa.RecordBatch:
         schema = schema_of(self._table)

@@ -84,6 +84,7 @@ class Chunk:
 
 HEADER_BYTES: Final = 19
 TYPE_AT: Final = 4
+SERVER_AT: Final = 5
 LENGTH_AT: Final = 9
 POSITION_AT: Final = 13
 FLAGS_AT: Final = 17

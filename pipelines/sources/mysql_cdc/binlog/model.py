@@ -81,6 +81,8 @@ class WantedTable:
     primary key is another, or there is none, so the declared one holds as long as an index does. `cascades_logged`:
     the server logs what foreign keys change by themselves. `cascades`: there are such keys on the table, so that the
     row events' flags must say so, too: what a replica has from another server its engine may change below the log.
+    `all_seen_from`: an XA transaction that commits from there on has logged its rows where the generation reads; None
+    where that is not known, and then `xa_grant` is the statement that would make it known, if there is one.
     """
 
     database: str
@@ -90,6 +92,8 @@ class WantedTable:
     other_key: bool = False
     cascades_logged: bool = False
     cascades: bool = False
+    all_seen_from: BinlogPosition | None = None
+    xa_grant: str = ""
 
     def is_named(self, database: str, name: str, lower: Lower) -> bool:
         """Whether a server that compares names by `lower` finds this table by these."""

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
-from tests.pipelines.sources.mysql_cdc import mysql_server, test_names
+from tests.pipelines.sources.mysql_cdc import mysql_server, test_chunks, test_names, test_preflight
 from tests.pipelines.sources.mysql_cdc.binlog import neighbours
 from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
@@ -95,8 +95,13 @@ def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp
         assert not wrong, "\n".join(wrong)
 
 
-def test_types_and_names_are_those_of_the_server(folder: Path) -> None:
+def test_types_names_and_keys_are_those_of_the_server(folder: Path) -> None:
     with shop(folder) as mysql:
+        test_preflight.virtual_columns(mysql)
+        for collation in ("utf8mb4_0900_ai_ci", "utf8mb4_0900_bin", "utf8mb4_bin"):
+            for key in test_chunks.BELOW_THE_BLANK:
+                found, there = test_chunks.in_chunks(mysql, collation, key)
+                assert found == there, (collation, key)
         assert neighbours.fault(mysql, neighbours.MYSQL) == []
         assert test_names.differing(mysql) == []
 

@@ -261,6 +261,22 @@ def test_a_table_that_is_dropped_after_the_flip(spark: SparkSession, database: D
     assert "--resnapshot user_info" in error.next_command
 
 
+def test_a_distributed_transaction_of_another_table_may_lie_over_the_border_of_steps(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    driver = Driver(spark, tmp_path, small(database))
+    driver.run()
+    database.execute("CREATE TABLE u (a INT)")
+    with database.connect() as connection, connection.cursor() as cursor:
+        for statement in ("XA START 'x'", "INSERT INTO u VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(statement)
+        driver.run()
+        cursor.execute("XA COMMIT 'x'")
+    database.execute("UPDATE t SET v = 1 WHERE k = 1")
+    driver.run()
+    assert driver.state() == on_server(database)
+
+
 @contextmanager
 def meddling(database: Database, with_reader: str) -> Iterator[threading.Event]:
     """Do `with_reader` to each connection that reads a chunk, as soon as it is seen; {} is its id."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.events import HEADER_BYTES, Chunk, Event, split_events
+from tidegate.pipelines.sources.mysql_cdc.binlog.events import (
+    HEADER_BYTES,
+    THREAD_SPECIFIC,
+    Chunk,
+    Event,
+    split_events,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 
@@ -41,13 +47,14 @@ class Log:
         flags: int = 0,
         written: bool = True,
         always_checksum: bool = False,
+        server: int = 1,
     ) -> bytes:
-        """Append an event and return it. `written`: its header says where it ends."""
+        """Append an event and return it. `written`: its header says where it ends. `server`: which one it is of."""
         checksum = self.checksums or always_checksum
         length = HEADER_BYTES + len(body) + 4 * checksum
         self.position += length
         position = self.position if written else 0
-        event = struct.pack("<IBIIIH", time, kind, 1, length, position % 2**32, flags) + body
+        event = struct.pack("<IBIIIH", time, kind, server, length, position % 2**32, flags) + body
         if checksum:
             event += struct.pack("<I", crc32(event))
         self.data += event
@@ -78,10 +85,20 @@ class Log:
         """Commit."""
         self.add(Event.XID, struct.pack("<Q", 1))
 
-    def query(self, text: str, database: str = "d", status: bytes = b"") -> None:
-        """A statement."""
-        head = struct.pack("<IIBHH", 1, 0, len(database), 0, len(status)) + status
-        self.add(Event.QUERY, head + database.encode() + b"\0" + text.encode())
+    def query(
+        self,
+        text: str,
+        database: str = "d",
+        status: bytes = b"",
+        *,
+        thread: int = 1,
+        server: int = 1,
+        marked: bool = False,
+    ) -> None:
+        """A statement of a connection. `marked`: it opened a TEMPORARY table."""
+        head = struct.pack("<IIBHH", thread, 0, len(database), 0, len(status)) + status
+        body = head + database.encode() + b"\0" + text.encode()
+        self.add(Event.QUERY, body, server=server, flags=THREAD_SPECIFIC if marked else 0)
 
     def transaction(self, *ids: int) -> None:
         """A whole transaction that inserts `ids`."""

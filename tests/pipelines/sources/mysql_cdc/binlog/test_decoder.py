@@ -114,14 +114,38 @@ def test_a_distributed_transaction_stops_only_its_own_tables() -> None:
     log.query("XA COMMIT X'01',X'',1")
     log.transaction(3)
     assert [row["id"] for row in decode(log.chunk())] == [1, 2, 3]
+    place = BinlogPosition(FILE, log.position)
     log.gtid()
     log.query("XA COMMIT X'01',X'',1")  # of one that was prepared before what was read, with whatever rows
-    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t, or may have"):
-        decode(log.chunk())
+    grant = "GRANT XA_RECOVER_ADMIN ON *.* TO 'me'@'%'"
+    for known_from in (None, replace(place, position=place.position + 1000)):
+        with pytest.raises(UnsupportedEvent, match=r"XA.* before d\.t was read, and may be its own") as caught:
+            decode(log.chunk(), table=replace(TABLE, all_seen_from=known_from, xa_grant=grant))
+        assert caught.value.next_command.startswith(f"{grant}, then: tidegate run SCRIPT --resnapshot")
+    assert [row["id"] for row in decode(log.chunk(), table=replace(TABLE, all_seen_from=place))] == [1, 2, 3]
     log = Log()
     distributed(log, b"t")
-    with pytest.raises(UnsupportedEvent, match=r"XA.* d\.t"):
-        decode(log.chunk())
+    with pytest.raises(UnsupportedEvent, match=r"XA.* has changed d\.t"):
+        decode(log.chunk(), table=replace(TABLE, all_seen_from=START))
+
+
+def test_a_temporary_table_is_known_by_its_connection_and_by_the_server_of_that() -> None:
+    log = Log()
+    log.transaction(1)
+    log.query("CREATE TEMPORARY TABLE t (id INT)", thread=7, marked=True)
+    log.query("TRUNCATE TABLE t", thread=7, marked=True)
+    assert [row["_op"] for row in decode(log.chunk())] == ["c"]
+    renames = Log()
+    renames.data, renames.position = log.data, log.position
+    renames.query("RENAME TABLE t TO u", thread=7, server=2)  # of a client of the replica, not of its source
+    with pytest.raises(SchemaChanged, match="was renamed"):
+        decode(renames.chunk())
+    rotate(log, b"binlog.000008")
+    second = Log()  # of a server that was started anew, maybe: its connections are others
+    second.query("TRUNCATE TABLE t", thread=7, marked=True)
+    for chunks in ([log.chunk(), second.chunk()], [second.chunk()]):  # and a step that begins in the middle
+        with pytest.raises(SchemaChanged, match="does not show which"):
+            decode(*chunks)
 
 
 def test_a_partial_update_stops_only_its_own_table() -> None:
