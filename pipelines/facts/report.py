@@ -129,7 +129,10 @@ class ShownEpoch:
             found.plan.instant,
             "none yet" if verdict is None else "passed" if verdict.passed else "held",
             found.state,
-            *(counts.get(name, 0) for name in ("rows", "matched", "to:quarantine", "to:drop")),
+            counts.get("rows", 0),
+            counts.get("matched", 0),
+            counts.get("to:quarantine", 0),
+            counts.get("to:drop", 0),
             ", ".join(map(str, found.plan.pins)),
             " ".join(verdict.reasons) if verdict else "",
         )
