@@ -137,6 +137,6 @@ def discards(evidence: Evidence) -> CheckResult:
         detail=f"{counted(counts.discarded, 'row')} to quarantine, none published"
         if passed
         else f"{subject(staged)}: it was discarded, yet {counted(leaving, 'row')} would be published and "
-        f"{counts.discarded:,} of {counted(counts.to('quarantine'), 'row')} in quarantine as discarded. Nothing was "
+        f"{counts.discarded:,} of {counted(counts.to('quarantine'), 'row')} count as discarded. Nothing was "
         "published. Discard it again",
     )

@@ -21,9 +21,9 @@ from tests.cases import at_length
 from tests.pipelines.runtime.grown import ROWS, decoded, grow, grown, plan_of, upkeep
 from tests.pipelines.runtime.handmade import HandmadeLake, mark, no_spark, store, store_together, verdict_of
 from tests.pipelines.runtime.processes import functions as fn
-from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.facts.report import MOST_POINTS, gather
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.records import NewerRecord
 from tidegate.pipelines.lake.stream import Stream
