@@ -243,7 +243,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         now = read_columns(cursor, self.options.database, self.options.table)
         if now and self._server_facts().flavor == "mysql":
             # It logs an ALTER before the catalog shows it, and has the table locked until then.
-            cursor.execute(f"SELECT 1 FROM {self.options.quoted} LIMIT 0")
+            cursor.execute(f"SELECT 1 FROM {self.options.quoted} LIMIT 0")  # noqa: S608
             now = read_columns(cursor, self.options.database, self.options.table)
         return followed(known, now, self.context.table.message_columns)
 
