@@ -120,32 +120,25 @@ def _require_free(host: str, port: int) -> None:
 
 
 def _serve(screen: Screen, host: str, port: int, page: str) -> None:
-    from tidegate.assets.lost_runs import end_lost_runs, only_server
     from tidegate.orchestration.web_server import prepare
 
-    home = Path(os.environ["DAGSTER_HOME"])
-    workspace = prepare(home)
+    workspace = prepare(Path(os.environ["DAGSTER_HOME"]))
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
     command += ["--host", host, "--port", str(port), "--log-level", "warning"]
     # Dagster's own notices for those who write code against it are nothing for those who look at a lake.
     quiet = {"PYTHONWARNINGS": "ignore", **os.environ}
-    with only_server(home) as served:
-        if served is not None:
-            for lost in end_lost_runs(home):
-                screen.say(str(lost))
-        process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = None
 
-        def leave() -> None:
-            if process is not None:
-                process.send_signal(signal.SIGINT)
+    def leave() -> None:
+        if process is not None:
+            process.send_signal(signal.SIGINT)
 
-        # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does
-        # in the child what it does by itself.
-        with asked_to_end(leave):
-            # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-            inherited = () if served is None else (served,)
-            process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=inherited)
-            screen.say(f"Dagster: {page}   (ready in some seconds; Ctrl-C ends it)")
-            status = process.wait()
+    # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does in
+    # the child what it does by itself.
+    with asked_to_end(leave):
+        # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
+        process = subprocess.Popen(command, start_new_session=True, env=quiet)
+        screen.say(f"Dagster: {page}   (ready in some seconds; Ctrl-C ends it)")
+        status = process.wait()
     if status > 0:
         raise typer.Exit(1)
