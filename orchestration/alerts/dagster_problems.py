@@ -9,11 +9,8 @@ from datetime import timedelta
 
 import dagster as dg
 
-from tidegate.assets.checks import result_of
 from tidegate.assets.jobs import PIPELINE_TAG
-from tidegate.assets.names import GATE
 from tidegate.assets.resources import OF_DAGSTER
-from tidegate.assets.text import facts_of
 from tidegate.assets.watched import Watched, WatchedInsert, WatchedTable, last_run, run_link
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.facts.problem import Problem
@@ -23,9 +20,6 @@ QUEUED_S = 300.0
 """A run that has waited longer in Dagster's queue is a problem."""
 AWAY_S = 120.0
 """A longer time between two ticks means that the daemon was away."""
-_RECORDS = 20
-"""How many of a check's newest records are read. Some belong to no run, since a result is reported again each time a
-run was queued."""
 
 _PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
 
@@ -134,8 +128,6 @@ class Links:
         item = self._item(problem)
         if item is None:
             return ""
-        if problem.kind == "gate-held" and isinstance(item, WatchedInsert):
-            return self._judging_run(item, str(details["plan"]))
         key = item.staged if isinstance(item, WatchedInsert) else item.key
         return last_run(self.instance, item.pipeline, self.url, key)
 
@@ -152,17 +144,6 @@ class Links:
         ]
         inserts = [insert for insert in self.found.inserts if insert.owner == problem.owner]
         return next((item for item in (*tables, *inserts) if item.pipeline == problem.pipeline), None)
-
-    def _judging_run(self, watched: WatchedInsert, digest: str) -> str:
-        """The newest run that found this plan held (none where a process outside of Dagster did); else the pipeline's
-        newest."""
-        key = dg.AssetCheckKey(watched.staged, GATE)
-        records = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=_RECORDS)
-        if not records:
-            return last_run(self.instance, watched.pipeline, self.url, watched.staged)
-        found = ((record.run_id, result_of(record)) for record in records)
-        runs = (run for run, result in found if run and result and facts_of(result.metadata).get("plan") == digest)
-        return run_link(self.url, next(runs, records[0].run_id))
 
     def _start(self, watched: WatchedTable) -> NextCommand:
         """How to bring the source up to date; for a schedule that is on (as stored by Dagster, else by default), what

@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 
-from tidegate.assets.checks import fails, names_of_gate
+from tidegate.assets.checks import fails
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import ADDS_UP, GATE, VERDICT, WILL_RETRY, Names
 from tidegate.assets.operations.operation import OPERATION_TAG
@@ -153,7 +153,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched) -> Out
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
     bad = [result for result in results if fails(result) and not _is_reported(result, gates, published)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
-    holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
+    holding = {result.asset_key for result in results if result.check_name in GATE and not result.passed}
     explained = {event.step_key for event in failures if _metadata(event).get(ERROR_KIND) == GateHeld.__name__}
     explained |= {event.step_key for event in evaluated if _evaluation(event).asset_key in holding}
     broken = [event for event in failures if event.step_key not in explained]
@@ -315,7 +315,7 @@ def _is_reported(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey], publi
     """Whether a failed check is reported as a problem of the lake: a held gate, or rows that do not add up."""
     if result.check_name == ADDS_UP:
         return result.asset_key in published
-    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
+    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in GATE)
 
 
 def same(item: Open, problem: Problem) -> bool:

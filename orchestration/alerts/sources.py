@@ -19,7 +19,7 @@ from tidegate.pipelines.facts.at import At
 from tidegate.pipelines.facts.problem import Reported, Scope, SourceScope, after
 from tidegate.pipelines.facts.source_problems import landed
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.landing.opening import log_retention, unread
+from tidegate.pipelines.runtime.opening import log_retention, unread
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.sql.compile import Pipeline
 

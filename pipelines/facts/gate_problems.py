@@ -60,7 +60,6 @@ def held(at: At, insert: InsertScope) -> Problem | None:
         details={
             "insert": insert.insert,
             **numbers,
-            "plan": row.digest,
             "rows": rows,
             "reasons": reasons,
             "lake": str(at.lake.root),

@@ -99,10 +99,14 @@ class Problem:
         return as_json(self, commands)
 
     @property
+    def headline(self) -> str:
+        """Its title, as the beginning of a text; others than this begin with the name of a table."""
+        return f"{self.title[:1].upper()}{self.title[1:]}" if self.kind == "gate-held" else self.title
+
+    @property
     def note(self) -> Note:
         """It in a terminal."""
-        # Others begin with the name of a table.
-        title = f"{self.title[:1].upper()}{self.title[1:]}" if self.kind == "gate-held" else self.title
+        title = self.headline
         when = f"   (since {moment(self.since)} UTC)"
         ways = either(*self.next) if self.next else ""
         return Note(title + when, "bad" if self.fails else "warn", len(title), ways, self.text, apart=True)

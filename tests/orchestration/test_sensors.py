@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-from dagster._core.storage.tags import WILL_RETRY_TAG
 from deltalake import write_deltalake
 
 from tests.assets.clicks import REASON, Hand, handmade, pipeline
@@ -22,6 +21,7 @@ from tests.orchestration.services import MailServer, Webhook, free_port
 from tests.pipelines.runtime.handmade import no_spark
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
+from tidegate.assets.names import WILL_RETRY
 from tidegate.orchestration.alerts.memory import Memory
 from tidegate.orchestration.alerts.message import Message
 from tidegate.orchestration.alerts.sending import _senders
@@ -121,7 +121,7 @@ class TestHeldGates:
     def test_what_no_run_has_judged_has_no_link_to_a_run(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
         asset = dg.AssetKey(["clicks", "enriched_click_staged"])
-        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="gate", passed=False)
+        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="rows", passed=False)
         for event in (shown, dg.AssetMaterialization(asset)):
             instance.report_runless_asset_event(event)
             tick(definitions, instance)
@@ -427,7 +427,7 @@ class TestFinishedRuns:
         assert message["kind"] == "run-failed"
         assert (message["run_id"], message["pipeline"]) == (run_id, "clicks")
         assert message["failed_steps"] == ["clicks__user_info"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
         assert "is gone" in message["text"]
 
     def test_a_run_that_dagster_tries_again_is_reported_once_it_does_not(
@@ -435,11 +435,11 @@ class TestFinishedRuns:
     ):
         cursor = tick(definitions, instance)
         run_id = failing_run(definitions, lake, instance)
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "true"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "true"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert webhook.messages == []
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "false"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "false"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]
@@ -504,7 +504,7 @@ class TestFinishedRuns:
         (message,) = webhook.messages
         assert message["kind"] == "check-not-run"
         assert "was cancelled" in message["text"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
 
     def test_a_check_whose_name_holds_a_secret_is_over_once_it_has_run(
         self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
@@ -516,7 +516,7 @@ class TestFinishedRuns:
         instance.report_run_canceled(lost)
         cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
-        assert "clicks/***_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/***_click_staged: rows" in message["checks_not_run"]
         well = instance.create_run_for_job(job, tags=job.run_tags)
         planned = instance.get_records_for_run(
             well.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED

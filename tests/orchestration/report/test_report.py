@@ -20,9 +20,10 @@ from tests.orchestration.browser import chromium
 from tests.orchestration.services import ROOT
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.report import gather, render
+from tidegate.orchestration.report import render
 from tidegate.pipelines.commands import Commands
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.facts.report import gather
 from tidegate.pipelines.lake import Lake, SplitRow
 from tidegate.pipelines.runtime.runner import Runner
 
@@ -155,12 +156,12 @@ def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
     rows.begun(rows.build, 1, 10 * SECOND)
     rows.landed(rows.probe, 1, 5, at=20 * SECOND)
     said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "Nobody loads user_info tidegate run SCRIPT goes on where the last run stopped" in said
+    assert "Nobody works on user_info. tidegate run SCRIPT (goes on where it stopped)" in said
     with closing(rows.lake.leases("tidegate run of somebody")) as leases:
         leases.acquire(rows.build)
         said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "user_info is being loaded by tidegate run of somebody" in said
-    assert "Nobody loads" not in said
+    assert "enriched_click waits until user_info is complete." in said
+    assert "Nobody works" not in said
 
 
 def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
