@@ -15,9 +15,7 @@ from tidegate.assets.names import GATE
 from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
-from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.sql.compile import KeyedJoin
@@ -199,17 +197,6 @@ def _insert(
         tuple(KeyedJoin(**join) for join in values.get(JOINS, ())),
         next((child for child in read_by if (own[child].get(LAKE), own[child].get(INSERT)) == of), None),
     )
-
-
-def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
-    """How far each source table is, as text."""
-    found: dict[str, str] = {}
-    for table in tables:
-        last = Stream(lake, table).newest
-        if last is not None:
-            at = f", {last.position}" if last.position else ""
-            found[table] = f"epoch {last.generation}/{last.epoch}{at}"
-    return found
 
 
 def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.AssetKey) -> str:
