@@ -12,8 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tidegate.pipelines.commands import AS_WRITTEN, Advice, Commands, NextCommand
-from tidegate.pipelines.pictures import Picture
-from tidegate.pipelines.records.kinds import Fact
+from tidegate.pipelines.records.kinds import Drawn, Fact
 from tidegate.pipelines.records.kinds import facts_of as facts_of_record
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -49,7 +48,7 @@ def metadata(record: Any, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
 
 def folded(value: Any, commands: Commands = AS_WRITTEN, kind: str = "plain") -> Any:
     """A value as JSON for people: facts by their headings, times as ISO 8601; what there is not is left out."""
-    if isinstance(value, Picture):
+    if isinstance(value, Drawn):
         return dg.MetadataValue.md(value.markdown())
     if isinstance(value, (Advice, NextCommand)):
         return commands.shown(value)
