@@ -480,7 +480,7 @@ class TestFinishedRuns:
         assert message["kind"] == "run-failed"
         assert (message["run_id"], message["pipeline"]) == (run_id, "clicks")
         assert message["failed_steps"] == ["clicks__user_info"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
         assert "is gone" in message["text"]
 
     def test_a_run_that_dagster_tries_again_is_reported_once_it_does_not(
@@ -576,7 +576,7 @@ class TestFinishedRuns:
         (message,) = webhook.messages
         assert message["kind"] == "check-not-run"
         assert "was cancelled" in message["text"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
 
     def test_a_check_whose_name_holds_a_secret_is_over_once_it_has_run(
         self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
@@ -588,7 +588,7 @@ class TestFinishedRuns:
         instance.report_run_canceled(lost)
         cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
-        assert "clicks/***_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/***_click_staged: rows" in message["checks_not_run"]
         well = instance.create_run_for_job(job, tags=job.run_tags)
         planned = instance.get_records_for_run(
             well.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
