@@ -51,9 +51,10 @@ def report(
     The page holds all that it shows, pictures as well, so it can be mailed or printed. It is read from the lake's own
     tables, without Spark; a run that is under way is not disturbed.
     """
-    from tidegate.orchestration.report import gather, render
+    from tidegate.orchestration.report import render
     from tidegate.pipelines.commands import Commands
     from tidegate.pipelines.errors import TidegateError
+    from tidegate.pipelines.facts.report import gather
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 

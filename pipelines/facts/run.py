@@ -14,6 +14,7 @@ from tidegate.pipelines.runtime.epochs import BackfillPlan, Pin, RequeuePlan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.runtime.status import settled_status
+from tidegate.pipelines.sql.explanation import not_enforced
 from tidegate.pipelines.text import counted, seconds
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class LandedSource:
 @dataclass(frozen=True)
 class PublishedEpoch:
     """One epoch in the target. `again`: rows that a backfill has released again; `from_quarantine`: rows that it took
-    out of quarantine."""
+    out of quarantine; `doubled`: rows whose declared key another row of the epoch has, but for one of each key."""
 
-    OPTIONAL: ClassVar = ("again", "from_quarantine")
+    OPTIONAL: ClassVar = ("again", "from_quarantine", "doubled")
 
     insert: str
     generation: int
@@ -81,6 +82,7 @@ class PublishedEpoch:
     pins: tuple[Pin, ...]
     again: Count | None = None
     from_quarantine: Count | None = None
+    doubled: Count | None = None
     published: bool = True
 
     @classmethod
@@ -89,13 +91,14 @@ class PublishedEpoch:
         again = plan.backfill.rows_again if isinstance(plan, BackfillPlan) else None
         out = plan.from_quarantine.rows if isinstance(plan, RequeuePlan) else None
         counts = (done.rows, done.quarantined, done.dropped)
-        return cls(done.insert, done.generation, done.epoch, *counts, plan.pins, again, out)
+        return cls(done.insert, done.generation, done.epoch, *counts, plan.pins, again, out, done.doubled)
 
     @property
     def rest(self) -> str:
         """Where its other rows went."""
         rest = f", {self.quarantined:,} quarantined" if self.quarantined else ""
-        return f"{rest}, {self.dropped:,} dropped" if self.dropped else rest
+        rest += f", {self.dropped:,} dropped" if self.dropped else ""
+        return f"{rest}, {self.doubled:,} with a key that came twice" if self.doubled else rest
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -196,6 +199,7 @@ def run_once(
     does."""
     report = runner.run(inserts=inserts, between=between, resnapshot=resnapshot, wait=wait_s)
     found = settled_status(runner.lake, runner.pipeline)
+    imbalances = (item.imbalance for item in found.inserts if item.imbalance)
     return Run(
         runner.pipeline.name,
         report.moved,
@@ -203,8 +207,22 @@ def run_once(
         tuple(map(LandedSource.of, report.advances)),
         tuple(map(ReleasedInsert.of, report.releases)),
         found.imbalanced,
-        (*_places(runner.pipeline, runner.lake), *(item.imbalance for item in found.inserts if item.imbalance)),
+        (
+            *_places(runner.pipeline, runner.lake),
+            *_keys(runner.pipeline, report.releases),
+            *imbalances,
+        ),
     )
+
+
+def _keys(pipeline: Pipeline, releases: Sequence[Released]) -> Iterator[Note]:
+    """What PRIMARY KEY of a target means, when it is published to for the first time, and when keys came twice."""
+    for released in releases:
+        target = pipeline.table(pipeline.insert(released.insert).target)
+        twice = sum(done.doubled or 0 for done in released.published)
+        if target.primary_key and (twice or any(done.epoch == 1 for done in released.published)):
+            rows = f"; {counted(twice, 'row')} of this run came with a key that the epoch had already" if twice else ""
+            yield Note(f"{target.name}: {not_enforced(target)}{rows}.")
 
 
 def _places(pipeline: Pipeline, lake: Layout) -> Iterator[Note]:

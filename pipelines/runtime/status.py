@@ -536,6 +536,16 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
     )
 
 
+def insert_status(lake: Lake, pipeline: Pipeline, name: str) -> InsertStatus:
+    """One INSERT of a pipeline; who works on it is not looked for."""
+    return _insert(lake, pipeline, name, None)
+
+
+def source_status(lake: Lake, table: str, now: int) -> SourceStatus:
+    """One source table at `now` (ms, UTC); the same."""
+    return _source(lake, table, None, None, now)
+
+
 def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]) -> Totals:
     rows = [insert.rows for insert in inserts if insert.rows is not None]
     return Totals(
