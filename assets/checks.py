@@ -51,8 +51,8 @@ def linked(page: str | None) -> dict[str, Any]:
 
 
 IN_DAGSTER = (
-    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
-    "launchpad's config of the staged asset"
+    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines all "
+    "of its rows, also those that nothing is wrong with) in the launchpad's config of the staged asset"
 )
 """How a held epoch is resolved without a terminal."""
 

@@ -28,7 +28,8 @@ class StageConfig(dg.Config):
 
     Attributes:
         held: `release` joins its rows again, against what the build tables hold by then, and asks the gate again;
-            `discard` quarantines them; empty leaves it held. Fails where no epoch is held.
+            `discard` quarantines all of them, also those that nothing is wrong with; empty leaves it held. Fails where
+            no epoch is held.
         on_unmatched: What becomes of rows without a match this once, with `held: release`; as the script says when
             empty.
     """
@@ -53,7 +54,7 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
 
         with on.runner(context) as runner:
             releasing = runner.releasing(insert.id)
-            _decide(releasing, config)
+            _decide(releasing, config, context.log)
             position = releasing.position()
             if held := position.held:
                 waiting = releasing.waiting(position)
@@ -68,9 +69,9 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     return stage
 
 
-def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
-    """Plan the epoch that replaces the held one, if the config asks for it. A step that is tried again finds that plan.
-    Raises PlanningError where no epoch is held."""
+def _decide(releasing: "InsertRunner", config: StageConfig, log: dg.DagsterLogManager) -> None:
+    """Plan the epoch that replaces the held one, if the config asks for it, and log what that does. A step that is
+    tried again finds that plan. Raises PlanningError where no epoch is held."""
     if config.on_unmatched and config.held != "release":
         raise PlanningError(
             "`on_unmatched` is for an epoch that is released again",
@@ -84,7 +85,10 @@ def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
     position = releasing.position()
     if position.unfinished is not None and position.unfinished.kind == kind and position.state != "held":
         return
-    releasing.supersede(kind, config.on_unmatched or None)
+    plan, held = releasing.supersede(kind, config.on_unmatched or None), position.held
+    said = held and (held.given_up if plan.discards else held.unchanged_in(plan))
+    if said:
+        log.warning(said)
 
 
 def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:

@@ -61,7 +61,8 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
         },
         expected={"expectations": len(asked), "failed": []},
         detail=f"{subject(staged)}: {suite.path} is not met: {'; '.join(failed)} (all expectations: {page}). "
-        f"Nothing was published. Mend the cause and join again; or discard the epoch, which quarantines its rows"
+        f"Nothing was published. Mend the cause, or the suite, and release; or discard the epoch, which "
+        "quarantines all of its rows"
         if failed
         else warning or f"{len(asked)} expectations are met",
         warning=warning,

@@ -298,13 +298,7 @@ class TickDone:
 def given_up(lake: Lake, pipeline: Pipeline, insert: Insert) -> Note | None:
     """What discarding the epoch that the gate holds does; None if it holds none."""
     held = InsertOnLake(lake, pipeline, insert).position().held
-    if held is None:
-        return None
-    counts = held.staged.counts
-    rows, good = counts.get("rows", 0), counts.get("to:publish", 0)
-    fine = f"; {good:,} of them would have been published" if good else ""
-    lost = f"Discarding epoch {held.plan.epoch} of {insert.id} ({counted(rows, 'row')})"
-    return Note(f"{lost} {held.plan.when_discarded}{fine}.")
+    return None if held is None else Note(held.given_up)
 
 
 def resolve(

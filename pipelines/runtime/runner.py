@@ -433,11 +433,8 @@ class Runner:
         releasing = self.releasing(insert)
         held = releasing.position().held
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
-        if held is not None and not discard and _same(held.plan, plan):
-            self._say(
-                f"nothing has changed since epoch {held.plan.epoch} of {releasing.insert.id} was held, neither the rows"
-                " that it joins to nor what the script computes, so it is judged by the same rows again"
-            )
+        if same := held and held.unchanged_in(plan):
+            self._say(same)
         return next(iter(self._through(releasing, plan)), None)
 
     def advance_all(
@@ -540,8 +537,3 @@ class Runner:
         if (took := time.monotonic() - began) > LONG_RUN_S:
             self.maintenance().upkeep().until(time.monotonic() + took * SHARE_OF_UPKEEP)
         return RunReport(tuple(advances), tuple(releases), tuple(self.notes[noted:]))
-
-
-def _same(held: ReleasePlan, again: ReleasePlan) -> bool:
-    """Whether an epoch that is released again gives the rows that were held."""
-    return (held.pins, held.computes, held.on_unmatched) == (again.pins, again.computes, again.on_unmatched)

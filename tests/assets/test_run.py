@@ -198,15 +198,20 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
         run_config = {"ops": {"clicks__enriched_click_staged": {"config": config}}}
         return job.execute_in_process(instance=strict.instance, raise_on_error=False, run_config=run_config)
 
+    def logged(result: dg.ExecuteInProcessResult) -> str:
+        return " ".join(entry.user_message for entry in strict.instance.all_logs(result.run_id))
+
     strict.hand.users(1)
     strict.hand.all_users_are_there()
     strict.hand.clicks(1, 9)
     assert not strict.run().success
     once_more = decided(held="release")
     assert not checks(once_more)["rows"], "user 9 is still not there"
+    assert "nothing has changed since epoch 1 of enriched_click was held" in logged(once_more)
     strict.hand.users(9)
     released = decided(held="release")
     assert released.success
+    assert "nothing has changed" not in logged(released)
     assert checks(released)["rows"]
     assert (metadata_of(released, PUBLISHED)["epoch"], metadata_of(released, PUBLISHED)["kind"]) == (3, "re-release")
     assert [row["user_id"] for row in strict.hand.published()] == [1, 9]
@@ -224,6 +229,7 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_its_cause_is_mended(st
     assert not strict.run().success
     given_up = decided(held="discard")
     assert given_up.success
+    assert "of enriched_click (1 row) quarantines them." in logged(given_up)
     assert metadata_of(given_up, PUBLISHED)["rows quarantined"] == 1
     assert len(strict.hand.published()) == 3
 
