@@ -12,6 +12,7 @@ from tidegate.assets.specs import source_spec
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
@@ -145,7 +146,9 @@ def _observed(
     while the step runs; the materialisation comes when it ends."""
     from tidegate.assets.metadata import of_loading
 
-    context.log.info(f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {epoch.rows:,} rows, {epoch.summary}")
+    context.log.info(
+        f"{table.name}: epoch {epoch.epoch} ({epoch.phase}): {counted(epoch.rows, 'row')}, {epoch.summary}"
+    )
     if epoch.phase == "bounded" or epoch.flipped:
         context.log_event(dg.AssetObservation(key, metadata=of_loading(runner.lake, table, epoch)))
 

@@ -77,7 +77,7 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
             pipeline = load_script(script)
         with _without("numpy"):
             import pyarrow.parquet  # noqa: F401
-        from tidegate.orchestration.console.lake_state import plainly, show
+        from tidegate.orchestration.console.shown import plainly
         from tidegate.pipelines.lake import Lake
         from tidegate.pipelines.runtime.status import settled_status
 
@@ -90,14 +90,14 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
                 return None
         found, commands = settled_status(folder, pipeline), commands_of(script, lake)
         styled = sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
-        text = None if styled and not as_json else plainly(found, commands, as_json=as_json)
+        text = None if styled and not as_json else plainly(found, commands, as_document=as_json)
         if text is None:
             from tidegate.orchestration.console.screen import Screen
 
-            code = show(Screen(as_json, commands=commands), found)
+            Screen(as_json, commands=commands).result(found)
         else:
-            code = 1 if found.imbalanced else 0
             sys.stdout.write(text)
+        code = 1 if found.imbalanced else 0
         sys.stdout.flush()
     except (TidegateError, OSError, ValueError):
         return None

@@ -23,14 +23,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tidegate.pipelines.commands import STATUS, Advised, NextCommand
+from tidegate.pipelines.commands import STATUS, Advised, NextCommand, resnapshot
 from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPlace
+from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
@@ -38,11 +39,13 @@ from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
+from tidegate.pipelines.records.failure import Failure
+from tidegate.pipelines.records.kinds import Note, fact
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.opening import source_after
+from tidegate.pipelines.runtime.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.syntax.types import quoted, spark_string
-from tidegate.pipelines.text import counted
+from tidegate.pipelines.text import counted, key
 
 NEWEST_FIRST = ", ".join(f"_seq.{part} DESC" for part in SEQ_PARTS)
 
@@ -128,6 +131,8 @@ def between(low: LogPlace, high: LogPlace) -> str:
 
 SHOWN = 1_000
 """How many differences are listed; all are counted."""
+TOLD = 20
+"""How many a person is shown."""
 MOST_KEYS = 20_000
 """Up to so many keys are read by name; for more, all rows are read again, in one read view."""
 ROUNDS = 5
@@ -150,6 +155,14 @@ class RowDifference:
     key: dict[str, Any]
     kind: str
     columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        kinds = {
+            "missing": "is not in the lake",
+            "extra": "is in the lake, and not in the source",
+            "changed": f"differs in {', '.join(self.columns)}",
+        }
+        return f"{key(self.key)} {kinds[self.kind]}"
 
 
 @dataclass(frozen=True)
@@ -184,8 +197,25 @@ class SourceReconciliation:
     seconds: float
 
     @property
+    @fact()
     def passed(self) -> bool:
         return not self.differences and not self.unsettled
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        name, at = self.table, self.cut.text
+        if self.passed:
+            again = f", {counted(self.rechecked, 'key')} read twice" if self.rechecked else ""
+            return (Note(f"{name}: {counted(self.rows, 'row')}, as the source has them at {at}{again}", "good"),)
+        if not self.differences:
+            return (Note(f"{name}: {counted(self.unsettled, 'key')} changed at every reading: not compared", "bad"),)
+        differ = "differs" if self.differences == 1 else "differ"
+        text = f"{name}: {counted(self.differences, 'key')} of {self.rows:,} {differ} from the source at {at}"
+        details = [str(item) for item in self.shown[:TOLD]]
+        if self.differences > TOLD:
+            details.append(f"and {counted(self.differences - len(details), 'more key')}: see --json")
+        begins = "begins anew from a fresh snapshot; readers stay on this one until it is complete"
+        return (Note(text, "bad", next=resnapshot(name, begins), details=tuple(details)),)
 
     def error(self, next_command: Advised) -> SourceDiffers:
         """The differences as an error. Keys are data, and are not in it."""
@@ -203,6 +233,25 @@ class SourceReconciliation:
             state="nothing was changed; the target keeps what was published",
             next_command=next_command,
         )
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """All tables that were compared with their sources. `error`: what ended it before all were."""
+
+    OPTIONAL: ClassVar = ("error",)
+
+    tables: tuple[SourceReconciliation, ...]
+    error: Failure | None = None
+
+    @property
+    @fact()
+    def passed(self) -> bool:
+        return self.error is None and all(item.passed for item in self.tables)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(note for item in self.tables for note in item.notes)
 
 
 def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> SourceReconciliation:
@@ -223,6 +272,12 @@ def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> Sour
             raise typed from error
 
 
+def _comparable(runner: Runner) -> Advised:
+    """The command for the tables of the script that can be compared with their source."""
+    words = tuple(word for table in comparable(runner.pipeline.sources) for word in ("--table", table.name))
+    return NextCommand("reconcile", words) if words else "tables of mysql-cdc can be; the script has none"
+
+
 @contextmanager
 def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, WatermarkRow]]:
     newest = runner.lake.epochs.last(table.name)
@@ -241,7 +296,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
                 f"{table.name} cannot be read again beside its log: its connector is {table.connector}",
                 where=table.name,
                 state="nothing was read",
-                next_command=NextCommand("reconcile", ("--table", "TABLE"), "tables of mysql-cdc can be"),
+                next_command=_comparable(runner),
             )
         yield source.comparison(position), landed
 

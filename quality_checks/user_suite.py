@@ -15,6 +15,7 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake.rows import struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.text import counted
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.suite import judged
@@ -110,5 +111,7 @@ def described(item: Any) -> str:
         return f"{name} could not be evaluated: {raised.splitlines()[0][:200]}"
     result = item.result or {}
     if result.get("unexpected_count") is not None:
-        return f"{name}: {result['unexpected_count']:,} of {result.get('element_count', 0):,} rows do not"
+        wrong = result["unexpected_count"]
+        every = counted(result.get("element_count", 0), "row")
+        return f"{name}: {wrong:,} of {every} {'does' if wrong == 1 else 'do'} not"
     return f"{name}: observed {str(result.get('observed_value'))[:100]}"

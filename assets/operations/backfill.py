@@ -17,8 +17,8 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import Field
 
-from tidegate.assets.checks import of_verdict
-from tidegate.assets.names import BACKFILL, VERDICT
+from tidegate.assets.checks import of_check
+from tidegate.assets.names import BACKFILL_TAG, VERDICT
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import OnLake, Partitions, since, zone_of
 from tidegate.assets.specs import by_time_spec
@@ -96,7 +96,7 @@ def asked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> tuple[list[tup
     definition = context.assets_def.partitions_def
     assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
     rows, since = [context.partition_key_range], 0
-    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL, ""))
+    backfill = context.instance.get_backfill(context.run.tags.get(BACKFILL_TAG, ""))
     if backfill is not None and backfill.asset_backfill_data is not None:
         wanted = backfill.asset_backfill_data.get_target_partitions_subset(key)
         rows += wanted.get_partition_key_ranges(definition)
@@ -208,7 +208,7 @@ def _judged(
     if plan is None or row is None or plan.spans != spans:
         return
     verdict = GateVerdict.of(row)
-    metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)
+    metadata = of_check(verdict.checks, verdict, commands)
     summary = metadata.pop("summary")
     for name, _ in partitions:
         found = dg.AssetCheckEvaluation(

@@ -10,10 +10,7 @@ import dagster as dg
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from tidegate.assets.checks import result_of
-from tidegate.assets.names import GATE
-from tidegate.assets.text import facts_of
-from tidegate.assets.watched import WatchedInsert, last_run, positions, run_link
+from tidegate.assets.watched import WatchedInsert, last_run, positions
 from tidegate.orchestration.alerts.incident import Incident
 from tidegate.orchestration.alerts.options import AlertOptions, in_ms
 from tidegate.pipelines.commands import NextCommand, resolving
@@ -28,9 +25,6 @@ from tidegate.pipelines.text import seconds
 logger = logging.getLogger(__name__)
 
 _REASONS = ("unmatched:", "dropped:")
-_RECORDS = 20
-"""How many of a check's newest records are read. Some belong to no run, since a result is reported again each time a
-run was queued."""
 _SHOW_ROWS = ("constraints", "suite")
 """Checks whose sentences hold keys or values of rows."""
 
@@ -71,7 +65,7 @@ def held_epoch(
         counts=reasons(staged),
         keys=_keys(lake, watched, plan, staged, options) if staged and key not in known else (),
         positions=_pinned(lake, plan),
-        run=_judging_run(watched, instance, options.dagster_url, row.digest),
+        run=last_run(instance, watched.pipeline, options.dagster_url, watched.staged),
         next=commands,
         details={
             "insert": watched.insert,
@@ -130,18 +124,6 @@ def _pinned(lake: Lake, plan: ReleasePlan) -> dict[str, str]:
     found = {plan.probe: f"epochs {plan.probe_generation}/{after + 1} to {upto}"}
     found |= {pin.table: f"pinned at epoch {pin.generation}/{pin.epoch}" for pin in plan.pins}
     return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
-
-
-def _judging_run(watched: WatchedInsert, instance: dg.DagsterInstance, url: str, digest: str) -> str:
-    """The newest run that found this plan held (none where a process outside of Dagster did); else the pipeline's
-    newest."""
-    key = dg.AssetCheckKey(watched.staged, GATE)
-    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=_RECORDS)
-    if not records:
-        return last_run(instance, watched.pipeline, url, watched.staged)
-    found = ((record.run_id, result_of(record)) for record in records)
-    runs = (run for run, result in found if run and result and facts_of(result.metadata).get("plan") == digest)
-    return run_link(url, next(runs, records[0].run_id))
 
 
 def _epochs(lake: Lake, watched: WatchedInsert, generation: int, since: int) -> list[ReleasedEpoch]:

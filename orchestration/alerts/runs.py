@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 
-from tidegate.assets.checks import fails, names_of_gate
+from tidegate.assets.checks import fails
 from tidegate.assets.failures import ERROR_KIND
 from tidegate.assets.names import GATE, VERDICT, WILL_RETRY
 from tidegate.assets.operations.operation import OPERATION_TAG
@@ -151,7 +151,7 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
     bad = [result for result in results if fails(result) and not _is_of_a_gate(result, gates)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
-    holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
+    holding = {result.asset_key for result in results if result.check_name in GATE and not result.passed}
     explained = {event.step_key for event in failures if _metadata(event).get(ERROR_KIND) == GateHeld.__name__}
     explained |= {event.step_key for event in evaluated if _evaluation(event).asset_key in holding}
     broken = [event for event in failures if event.step_key not in explained]
@@ -288,7 +288,7 @@ def _chosen(partition: list[str] | None) -> str:
 
 def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
     """Whether a failed check is reported as a held gate instead."""
-    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
+    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in GATE)
 
 
 def _placed(incident: Incident, watched: Watched) -> Incident:

@@ -18,8 +18,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.landing.opening import log_retention, unread
 from tidegate.pipelines.runtime.ledger import newest_of, where_rows_are
+from tidegate.pipelines.runtime.opening import log_retention, unread
 from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.runtime.splits import Splits, of_a_file, stored_splits
 from tidegate.pipelines.sql.compile import Pipeline

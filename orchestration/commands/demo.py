@@ -41,11 +41,10 @@ def demo(
         from tidegate.orchestration.demo.play import play
         from tidegate.orchestration.demo.site import Site, Sizes
         from tidegate.orchestration.demo.stage import announce
-        from tidegate.orchestration.demo.verdict import shown
 
         site = Site(folder)
         announce(site, screen.say)
         found = play(site, Sizes(rows, clicks, writes_per_second), bars, screen.say, port)
-        screen.result(found.to_json(), *shown(found))
+        screen.result(found)
     if not found.holds:
         raise typer.Exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -42,31 +41,19 @@ def explain(
 
     Whatever can be known before running is found here, with its line and column.
     """
-    from rich.text import Text
-
-    from tidegate.orchestration.console.explained import definition_lines, missing_variables, of_pipeline, verdict_lines
     from tidegate.pipelines.clock import system_clock
-    from tidegate.pipelines.commands import commands_of, default_lake
+    from tidegate.pipelines.commands import default_lake
+    from tidegate.pipelines.facts.plan import explain as explained
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.definitions import Definitions
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.pipelines.sql import explain as explained
-    from tidegate.pipelines.sql import show_statements
 
     screen = screen_of(script, lake or default_lake(script), as_json, debug)
     with reported(screen):
-        pipeline = load_script(script)
-        found = []
+        pipeline, differing = load_script(script), None
         if lake is not None:
-            found = Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()
-        compared = {} if lake is None else {"definitions": [asdict(item) for item in found]}
-        screen.result(
-            of_pipeline(pipeline) | compared | {"missing": missing_variables(pipeline, os.environ)},
-            Text(show_statements(pipeline) if statements else explained(pipeline)),
-            *([] if lake is None else definition_lines(found, lake)),
-            *verdict_lines(
-                pipeline, os.environ, commands_of(script, lake or default_lake(script)), None if lake is None else found
-            ),
-        )
-    if any(item.refused for item in found):
+            differing = Definitions(Lake(lake, create=False), pipeline, os.environ, system_clock).differences()
+        found = explained(pipeline, differing, lake, statements=statements)
+        screen.result(found)
+    if found.refused:
         raise typer.Exit(FAILED)

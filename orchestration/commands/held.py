@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,14 +19,10 @@ from tidegate.orchestration.commands.options import (
     insert_of,
     screen_of,
 )
-from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.commands.runner import runner
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
-from tidegate.pipelines.text import counted
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.epochs.position import HeldEpoch
 
 OnUnmatched = Annotated[
     Literal["quarantine", "block", "publish"] | None,
@@ -80,14 +76,6 @@ def discard(
     _resolve(screen_of(script, lake, as_json, debug), script, insert, lake, master, discard=True, ask=ask)
 
 
-def given_up(insert: str, held: HeldEpoch) -> str:
-    """What discarding a held epoch does, in a sentence."""
-    counts = held.staged.counts
-    rows, good = counts.get("rows", 0), counts.get("to:publish", 0)
-    fine = f"; {good:,} of them would have been published" if good else ""
-    return f"Discarding epoch {held.plan.epoch} of {insert} ({counted(rows, 'row')}) {held.plan.when_discarded}{fine}."
-
-
 def _resolve(
     screen: Screen,
     script: Path,
@@ -99,20 +87,19 @@ def _resolve(
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
     ask: bool = False,
 ) -> None:
-    from tidegate.orchestration.console.views import of_published, published_line
+    from tidegate.pipelines.facts.run import given_up, resolve
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.epochs.position import InsertOnLake
     from tidegate.pipelines.runtime.scripts import load_script
 
     label = "tidegate discard" if discard else "tidegate release"
     with reported(screen):
         pipeline = load_script(script)
         target = insert_of(pipeline, insert)
-        held = InsertOnLake(Lake(lake, create=False), pipeline, target).position().held if discard else None
-        if held is not None:
-            screen.say(given_up(target.id, held))
+        lost = given_up(Lake(lake, create=False), pipeline, target) if discard else None
+        if lost is not None:
+            screen.say(lost)
             if ask:
                 typer.confirm("Discard all of them?", abort=True)
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label) as active:
-            published = active.resolve_held(insert, discard=discard, on_unmatched=on_unmatched)
-        screen.result(of_published(published), published_line(published))
+            done = resolve(active, insert, discard=discard, on_unmatched=on_unmatched)
+        screen.result(done)

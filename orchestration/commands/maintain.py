@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,13 +17,10 @@ from tidegate.orchestration.commands.options import (
     examples,
     screen_of,
 )
-from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.commands.runner import runner
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.maintenance import Maintained
 
 EPILOG = examples("tidegate maintain pipeline.sql", "tidegate maintain pipeline.sql --keep '1 d'")
 
@@ -44,6 +41,7 @@ def maintain(
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and named.
     """
+    from tidegate.pipelines.facts.maintenance import MaintainedLake
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 
@@ -56,37 +54,4 @@ def maintain(
             runner(pipeline, lake, master, bars, "tidegate maintain") as active,
         ):
             found = active.maintenance(keep).run()
-        of_tables = {"tables": [_table(item) for item in found], "freed": sum(item.freed for item in found)}
-        screen.result(of_tables, *(f"{item.name}: {_result(item)}" for item in found))
-
-
-def _table(item: Maintained) -> dict[str, Any]:
-    """The same as JSON values; sizes in bytes."""
-    retained = item.retained
-    what, number = (retained.what, retained.removed) if retained else ("", None)
-    return {
-        "table": item.name,
-        "skipped": item.skipped or None,
-        "files_before": item.files_before,
-        "files": item.files_after,
-        "files_removed": sum(part.removed for part in item.tidied),
-        "freed": item.freed,
-        "versions": retained.examined if retained and what == "old versions" else None,
-        "versions_removed": number if what == "old versions" else None,
-        "landed_rows_removed": number if what == "landed rows" else None,
-        "quarantined_rows_removed": number if what == "quarantined rows" else None,
-        "nothing_removed_because": None if retained is None else retained.reason or None,
-        "note": item.note,
-    }
-
-
-def _result(item: Maintained) -> str:
-    if item.skipped:
-        return f"passed over, {item.skipped}"
-    parts = [f"{item.files_before:,} files, now {item.files_after:,}", f"{item.freed / 1e6:,.1f} MB freed"]
-    if item.retained is not None:
-        parts.append(
-            f"{item.retained.removed:,} {item.retained.what} gone" if item.retained.removed else item.retained.reason
-        )
-    parts += [item.note] if item.note else []
-    return ", ".join(parts)
+        screen.result(MaintainedLake.of(found))

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from tidegate.orchestration.console.screen import Screen
 from tidegate.pipelines.commands import DEFAULT_LAKE, commands_of, common_lake
@@ -133,7 +132,7 @@ def stored_pipeline(screen: Screen, pipeline: Pipeline, lake: Lake) -> Pipeline:
 
     stored, changed = as_stored(lake, pipeline)
     for line in changed:
-        screen.say(escape(line))
+        screen.say(line)
     return stored
 
 

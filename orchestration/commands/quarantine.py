@@ -23,14 +23,14 @@ from tidegate.orchestration.commands.options import (
     screen_of,
     stored_pipeline,
 )
-from tidegate.orchestration.commands.run import runner
+from tidegate.orchestration.commands.runner import runner
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.screen import Screen, reported
+from tidegate.orchestration.console.screen import FAILED, Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.facts.quarantine import Taking
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
     from tidegate.pipelines.sql.compile import Pipeline
 
 app = typer.Typer(
@@ -97,23 +97,16 @@ def list_(
 
     Reads the lake's control tables in well under a second, without Spark or Java.
     """
-    from tidegate.orchestration.console.quarantined import listing, of_listing
-    from tidegate.pipelines.runtime.ledger import sums_of
-    from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch
+    from tidegate.pipelines.facts.quarantine import by_reason, quarantine
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         wanted = pipeline.inserts if insert is None else (insert_of(pipeline, insert),)
         if as_json:
-            screen.result(of_listing({item.id: quarantined_by_epoch(folder, pipeline, item) for item in wanted}))
-            return
-        found = {
-            (item.id, output): sums_of(folder, pipeline, item, by_epoch=by_epoch, output=output)
-            for item in wanted
-            for output in ("", *item.outputs[1:])
-        }
-        screen.result({}, *listing(found, screen.commands))
+            screen.result(quarantine(folder, pipeline, wanted))
+        else:
+            screen.result(*by_reason(folder, pipeline, wanted, by_epoch=by_epoch))
 
 
 @app.command(epilog=SHOW_EPILOG)
@@ -132,26 +125,13 @@ def show(
 
     Rows of the same epoch and reason stand together, the oldest first. Values of rows are shown as they are.
     """
-    from tidegate.orchestration.console.quarantined import none_lines, of_rows, row_lines
-    from tidegate.pipelines.runtime.nearest import nearest_of_rows
-    from tidegate.pipelines.runtime.quarantine import asked_for, quarantined_by_epoch, removed, removed_upto, rows_of
+    from tidegate.pipelines.facts.quarantine import rows
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         found = insert_of(pipeline, insert)
-        every = quarantined_by_epoch(folder, pipeline, found)
-        fitting = [item for item in every if asked_for(item, reasons or (), epochs or ())]
-        wanted = [item for item in fitting if state in ("all", item.state)]
-        upto = removed_upto(folder, found, folder.quarantine_path(pipeline.table(found.target), found))
-        gone = removed(wanted, upto)
-        wanted = [item for item in wanted if item not in gone]
-        rows = rows_of(folder, pipeline, found, wanted, limit)
-        nearest = list(nearest_of_rows(folder, pipeline, found, rows))
-        total, removed_rows = sum(item.rows for item in wanted), sum(item.rows for item in gone)
-        shown = of_rows(found.id, rows, nearest, total, removed_rows)
-        there = row_lines(rows, nearest, total, removed_rows)
-        screen.result(shown, *(there if wanted or gone else none_lines(every, fitting)))
+        screen.result(rows(folder, pipeline, found, reasons or (), epochs or (), state, limit))
 
 
 @app.command(epilog=RELEASE_EPILOG)
@@ -173,12 +153,10 @@ def release(
     join those of each row's own time. Rows that still may not leave go back to quarantine, under the new epoch. What
     was released or discarded before is passed over, so the same command again does nothing twice.
     """
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
-
-    request = FromQuarantine(False, tuple(reasons or ()), tuple(epochs or ()), by=_who())
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        _take(screen, script, insert, lake, master, request, dry_run=dry_run, on_unmatched=on_unmatched)
+        wanted = _taking(script, insert, lake, False, reasons, epochs)
+        _take(screen, wanted, lake, master, dry_run=dry_run, on_unmatched=on_unmatched)
 
 
 @app.command(epilog=DISCARD_EPILOG)
@@ -199,50 +177,56 @@ def discard(
 
     Who did it, when and why is stored; `list` and `show --state discarded` show it.
     """
-    from tidegate.pipelines.runtime.epochs import FromQuarantine
-
     if not because.strip():
         raise typer.BadParameter("--because must say why")
     if as_json and not yes and not dry_run:
         raise typer.BadParameter("--json asks nothing: add --yes or --dry-run")
-    request = FromQuarantine(True, tuple(reasons or ()), tuple(epochs or ()), by=_who(), because=because.strip())
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
-        _take(screen, script, insert, lake, master, request, dry_run=dry_run, ask=not yes)
+        wanted = _taking(script, insert, lake, True, reasons, epochs, because.strip())
+        _take(screen, wanted, lake, master, dry_run=dry_run, ask=not yes)
+
+
+def _taking(
+    script: Path,
+    insert: str,
+    lake: Path,
+    discards: bool,
+    reasons: list[str] | None,
+    epochs: list[int] | None,
+    because: str = "",
+) -> tuple[Pipeline, Taking]:
+    from tidegate.pipelines.facts.quarantine import taking
+
+    pipeline, folder = _opened(script, lake)
+    target, only = insert_of(pipeline, insert), {"reasons": reasons or (), "epochs": epochs or ()}
+    return pipeline, taking(folder, pipeline, target, discards=discards, **only, by=_who(), because=because)
 
 
 def _take(
     screen: Screen,
-    script: Path,
-    insert: str,
+    wanted: tuple[Pipeline, Taking],
     lake: Path,
     master: str | None,
-    request: FromQuarantine,
     *,
     dry_run: bool,
     ask: bool = False,
     on_unmatched: Literal["quarantine", "block", "publish"] | None = None,
 ) -> None:
-    from tidegate.orchestration.console.quarantined import of_taken, taken_lines, would_take
-    from tidegate.pipelines.runtime.quarantine import as_shown, chosen, quarantined_by_epoch, refuse_process
-
-    pipeline, folder = _opened(script, lake)
-    found = insert_of(pipeline, insert)
-    refuse_process(found)
-    wanted = chosen(found.id, quarantined_by_epoch(folder, pipeline, found), request)
+    pipeline, taking = wanted
     if dry_run:
-        screen.result(of_taken(found.id, request, wanted, None), *would_take(found.id, request, wanted))
+        screen.result(taking.would)
         return
-    if ask and wanted:
-        for line in would_take(found.id, request, wanted):
-            screen.say(line)
+    if ask and taking.wanted:
+        for note in taking.would.head:
+            screen.say(note)
         if not typer.confirm("Discard them?", err=True):
             screen.say("Nothing was changed.")
-            raise typer.Exit(1)
-    label = f"tidegate quarantine {'discard' if request.discards else 'release'}"
+            raise typer.Exit(FAILED)
+    label = f"tidegate quarantine {'discard' if taking.request.discards else 'release'}"
     with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label) as active:
-        done = active.out_of_quarantine(found.id, as_shown(request, wanted), on_unmatched)
-    screen.result(of_taken(found.id, request, wanted, done), *taken_lines(found.id, request, done))
+        done = taking.do(active, on_unmatched)
+    screen.result(done)
 
 
 def _opened(script: Path, lake: Path) -> tuple[Pipeline, Lake]:

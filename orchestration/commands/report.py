@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from tidegate.orchestration.commands.options import (
 )
 from tidegate.orchestration.console.screen import reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
+from tidegate.pipelines.records.kinds import Note
 
 EPILOG = examples(
     "tidegate report pipeline.sql",
@@ -49,9 +51,10 @@ def report(
     The page holds all that it shows, pictures as well, so it can be mailed or printed. It is read from the lake's own
     tables, without Spark; a run that is under way is not disturbed.
     """
-    from tidegate.orchestration.report import gather, render
+    from tidegate.orchestration.report import render
     from tidegate.pipelines.commands import Commands
     from tidegate.pipelines.errors import TidegateError
+    from tidegate.pipelines.facts.report import gather
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 
@@ -71,4 +74,16 @@ def report(
                 state="nothing was changed",
                 next_command="give a file that you may write: --out FILE",
             ) from error
-        screen.result({"page": str(path), "bytes": len(page.encode())}, f"{path} is written.")
+        screen.result(Written(str(path), len(page.encode())))
+
+
+@dataclass(frozen=True)
+class Written:
+    """The page, of so many `bytes`."""
+
+    page: str
+    bytes: int
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (Note(f"{self.page} is written."),)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from tidegate.orchestration.commands.options import (
     AsJson,
@@ -28,9 +26,15 @@ from tidegate.orchestration.commands.options import (
     screen_of,
     stopped_by_signals,
 )
+from tidegate.orchestration.commands.runner import runner, session_ahead
 from tidegate.orchestration.console.bars import Bars
 from tidegate.orchestration.console.screen import FAILED, Screen, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.facts.run import Run
+    from tidegate.pipelines.runtime.continuous import Tick
+    from tidegate.pipelines.sql.compile import Pipeline
 
 EPILOG = examples(
     "tidegate run examples/clicks/pipeline.sql",
@@ -136,77 +140,166 @@ def run(
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
         pipeline = load_script(script)
-        known = [table.name for table in pipeline.sources]
-        for table in resnapshot or []:
+        known, anew = [table.name for table in pipeline.sources], resnapshot or []
+        for table in anew:
             if table not in known:
                 raise typer.BadParameter(f"{table} is no source of this script; it reads {', '.join(known)}")
-        between = _spans(since or [], until or [])
-        if every is not None and not continuous:
-            raise typer.BadParameter("--every goes with --continuous: a single run has no ticks")
-        if give_up_after is not None and not continuous:
-            raise typer.BadParameter("--give-up-after goes with --continuous: a single run tries nothing again")
-        if keep is not None and not continuous:
-            raise typer.BadParameter("--keep goes with --continuous; 'tidegate maintain --keep' does it once")
-        if continuous and between:
-            raise typer.BadParameter("--continuous follows the stream; --from and --to release a span once")
-        if wait is not None and (continuous or dry):
-            raise typer.BadParameter("--wait is for a single run, without --continuous and --dry-run")
-        if dry and (continuous or between):
-            raise typer.BadParameter("--dry-run shows the next step of a run, without --continuous, --from and --to")
+        spans = _spans(since or [], until or [])
+        ways = {"--continuous": continuous, "--from and --to": bool(spans), "--dry-run": dry}
+        chosen = [name for name, wanted in ways.items() if wanted]
+        if len(chosen) > 1:
+            raise typer.BadParameter(
+                f"{' and '.join(chosen)} exclude each other: --continuous follows the stream, --from and --to release "
+                "spans once, --dry-run shows the next step of a run"
+            )
+        way = next(iter(chosen), "run")
+        options = {"--every": every, "--give-up-after": give_up_after, "--keep": keep, "--wait": wait}
+        for option, (allowed, why) in _GOES_WITH.items():
+            if options[option] is not None and way not in allowed:
+                raise typer.BadParameter(why)
+        on = On(screen, pipeline, lake, master, interval)
         if dry:
-            _dry_run(screen, pipeline, lake, master, resnapshot or [])
-            return
-        with session_ahead(lake, master, certain=continuous) as spark:
-            if continuous:
-                _continuous(
-                    screen,
-                    pipeline,
-                    lake,
-                    master,
-                    1.0 if every is None else every,
-                    resnapshot or [],
-                    interval,
-                    give_up_after,
-                    duration(KEEP_BY_DEFAULT) if keep is None else keep,
-                    spark,
-                )
-                return
-            with (
-                Bars(screen.err) as bars,
-                runner(pipeline, lake, master, bars, "tidegate run", interval, spark(bars)) as active,
-            ):
-                inserts = _to_fill(pipeline) if between else None
-                seconds = wait.total_seconds() if wait else 0.0
-                report = active.run(inserts=inserts, between=between, resnapshot=resnapshot or [], wait=seconds)
-        from tidegate.orchestration.console.lake_state import imbalances
-        from tidegate.orchestration.console.views import of_run, run_tables
-        from tidegate.pipelines.lake import Lake
-        from tidegate.pipelines.runtime.status import settled_status
+            show_next(on, anew)
+        elif continuous:
+            follow(on, anew, 1.0 if every is None else every, give_up_after, keep or duration(KEEP_BY_DEFAULT))
+        elif spans:
+            fill(on, anew, spans, wait)
+        else:
+            catch_up(on, anew, wait)
 
-        found = settled_status(Lake(lake), pipeline)
-        wrong = [item.insert for item in found.imbalanced]
-        screen.result(
-            of_run(pipeline, report) | {"imbalanced": wrong}, *run_tables(pipeline, report, lake), *imbalances(found)
-        )
-    if wrong:
+
+_GOES_WITH = {
+    "--every": (("--continuous",), "--every goes with --continuous: a single run has no ticks"),
+    "--give-up-after": (
+        ("--continuous",),
+        "--give-up-after goes with --continuous: a single run tries nothing again",
+    ),
+    "--keep": (("--continuous",), "--keep goes with --continuous; 'tidegate maintain --keep' does it once"),
+    "--wait": (("run", "--from and --to"), "--wait is for a single run, without --continuous and --dry-run"),
+}
+"""An option -> the ways to run that know it, and what is said to the others."""
+
+
+@dataclass(frozen=True)
+class On:
+    """A pipeline on its lake, for a command that writes to `screen`."""
+
+    screen: Screen
+    pipeline: Pipeline
+    lake: Path
+    master: str | None
+    interval: timedelta | None
+
+
+def catch_up(on: On, resnapshot: Sequence[str], wait: timedelta | None) -> None:
+    """Land what the sources have now, and release what may leave."""
+    _shown(on, _once(on, resnapshot, wait))
+
+
+def fill(on: On, resnapshot: Sequence[str], spans: Sequence[tuple[int, int]], wait: timedelta | None) -> None:
+    """Release the rows of these spans (ms, UTC) of every INSERT in event time, again or ahead of the stream."""
+    in_event_time = [insert.id for insert in on.pipeline.inserts if insert.time == "event"]
+    # If there are none, all, so that the first one's error says why.
+    _shown(on, _once(on, resnapshot, wait, in_event_time or None, spans))
+
+
+def _once(
+    on: On,
+    resnapshot: Sequence[str],
+    wait: timedelta | None,
+    inserts: Sequence[str] | None = None,
+    between: Sequence[tuple[int, int]] = (),
+) -> Run:
+    from tidegate.pipelines.facts.run import run_once
+
+    with (
+        session_ahead(on.lake, on.master, certain=False) as spark,
+        Bars(on.screen.err) as bars,
+        runner(on.pipeline, on.lake, on.master, bars, "tidegate run", on.interval, spark(bars)) as active,
+    ):
+        return run_once(active, inserts, between, resnapshot, wait.total_seconds() if wait else 0.0)
+
+
+def _shown(on: On, found: Run) -> None:
+    on.screen.result(found)
+    if found.imbalanced:
         raise typer.Exit(FAILED)
 
 
-def _dry_run(screen: Screen, pipeline: Any, lake: Path, master: str | None, resnapshot: list[str]) -> None:
-    from tidegate.orchestration.console.explained import dry_run_tables, of_dry_run
+def show_next(on: On, resnapshot: Sequence[str]) -> None:
+    """Show what would be planned next."""
+    from tidegate.pipelines.facts.plan import next_steps
     from tidegate.pipelines.lake import Layout
-    from tidegate.pipelines.runtime.dry_run import dry_run
 
     with contextlib.ExitStack() as stack:
         # A lake that is not there is not made: its place is taken by an empty one, for as long as this lasts.
-        there = (Layout(lake).root / "_control").is_there()
-        folder = lake if there else Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-")))
-        bars = stack.enter_context(Bars(screen.err))
-        found = dry_run(
-            stack.enter_context(runner(pipeline, folder, master, bars, "tidegate run --dry-run", announced=False)),
-            resnapshot,
-        )
-    screen.result(of_dry_run(pipeline, found), *dry_run_tables(found))
+        there = (Layout(on.lake).root / "_control").is_there()
+        folder = on.lake if there else Path(stack.enter_context(TemporaryDirectory(prefix="tidegate-")))
+        bars = stack.enter_context(Bars(on.screen.err))
+        active = runner(on.pipeline, folder, on.master, bars, "tidegate run --dry-run", announced=False)
+        found = next_steps(stack.enter_context(active), resnapshot)
+    on.screen.result(found)
+
+
+def follow(on: On, resnapshot: Sequence[str], every: float, give_up_after: timedelta | None, keep: timedelta) -> None:
+    """Run tick by tick, `every` seconds, until a signal."""
+    from tidegate.pipelines.progress import SilentProgress
+    from tidegate.pipelines.runtime.continuous import Continuous
+
+    screen, stop, ticks = on.screen, threading.Event(), _Ticks(on.screen)
+    label = "tidegate run --continuous"
+    with (
+        session_ahead(on.lake, on.master, certain=True) as spark,
+        Bars(screen.err) as bars,
+        runner(on.pipeline, on.lake, on.master, bars, label, on.interval, spark(bars)) as active,
+    ):
+        # Spark puts a handler of its own in place when it starts, so it starts before ours.
+        active.session()
+        with stopped_by_signals(stop):
+            for table in resnapshot:
+                active.advance(table, max_epochs=1, resnapshot=True)
+            bars.clear()
+            active.progress = SilentProgress()
+            names = ", ".join(insert.id for insert in on.pipeline.inserts)
+            screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
+            upkeep = active.maintenance(keep).upkeep()
+            limit = None if give_up_after is None else give_up_after.total_seconds()
+            loop = Continuous(active, every=every, stop=stop, on_tick=ticks.show, give_up_after=limit, upkeep=upkeep)
+            ending = loop.run()
+            left_held = loop.still_held()
+    if ending == "abandoned":
+        ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."
+    else:
+        ended = "Stopped between two steps. Nothing is half done."
+    held = f" The gate still holds {', '.join(left_held)}." if left_held else ""
+    failing = f" Stuck, and to be tried again by the next run: {', '.join(loop.stuck)}." if loop.stuck else ""
+    screen.say(ended + held + failing)
+    if left_held or loop.stuck:
+        raise typer.Exit(FAILED)
+
+
+class _Ticks:
+    """Shows ticks: those in which something moved or failed, and each held epoch once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._held: set[str] = set()
+        self._stuck: dict[str, str] = {}
+
+    def show(self, tick: Tick) -> None:
+        from tidegate.pipelines.facts.run import TickDone
+
+        found = TickDone.of(tick)
+        now = {item.owner: item.what for item in found.stuck}
+        if tick.moved or now != self._stuck:
+            self._screen.line(found)
+        for note in found.news(self._stuck):
+            self._screen.say(note)
+        self._stuck = now
+        held = {str(error): error for error in tick.held}
+        for text in held.keys() - self._held:
+            self._screen.say(held[text].text(self._screen.commands))
+        self._held = set(held)
 
 
 def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
@@ -229,128 +322,3 @@ def _spans(since: list[str], until: list[str]) -> list[tuple[int, int]]:
         if low >= high:
             raise typer.BadParameter(f"--from {since[number]} is not before --to {until[number]}")
     return list(zip(lows, highs, strict=True))
-
-
-def _to_fill(pipeline: Any) -> list[str] | None:
-    """The INSERTs that can be released by spans; if there are none, all, so that the first one's error says why."""
-    return [insert.id for insert in pipeline.inserts if insert.time == "event"] or None
-
-
-def runner(
-    pipeline: Any,
-    lake: Path,
-    master: str | None,
-    bars: Bars,
-    label: str,
-    interval: timedelta | None = None,
-    spark: Callable[[], Any] | None = None,
-    *,
-    announced: bool = True,
-) -> Any:
-    """The runner that a command uses; close it to let its leases go. `announced`: a lake that it makes is said."""
-    from tidegate.pipelines.lake import Lake, Layout
-    from tidegate.pipelines.runtime.runner import Runner
-
-    if announced and not (Layout(lake).root / "_control").is_there():
-        bars.console.print(f"This is a new lake: {escape(str(lake))}", soft_wrap=True)
-    return Runner(
-        pipeline,
-        Lake(lake),
-        say=lambda line: bars.console.print(escape(line), soft_wrap=True),
-        spark=spark or session(lake, master, bars),
-        progress=bars,
-        label=label,
-        auto_watermark_interval=interval,
-    )
-
-
-def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
-    """A function that returns the Spark session. The JVM's output goes into a file of the lake, not between the bars;
-    into one in a new temporary folder if the lake can only be read."""
-    from tidegate.pipelines.location import Location
-    from tidegate.pipelines.runtime.session import start_session
-
-    only_read = Location(lake).is_there() and not os.access(lake, os.W_OK)
-    folder = Path(mkdtemp(prefix="tidegate-")) if only_read else lake / "_scratch"
-    return partial(start_session, master=master, progress=bars, log=folder / "spark.log")
-
-
-@contextlib.contextmanager
-def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Callable[[Bars], Callable[[], Any]]]:
-    """The same, with the session started at once, in the background, if it is `certain` to be needed or the lake is
-    new. Not if jars have to be downloaded, whose progress is shown."""
-    from tidegate.pipelines.jars import is_complete
-    from tidegate.pipelines.lake import Layout
-
-    if not is_complete() or not (certain or not (Layout(lake).root / "_control").is_there()):
-        yield partial(session, lake, master)
-        return
-    from tidegate.pipelines.runtime.session import SessionAhead
-
-    with SessionAhead(master=master, log=lake / "_scratch" / "spark.log") as start:
-        yield lambda bars: partial(start, bars)
-
-
-def _continuous(
-    screen: Screen,
-    pipeline: Any,
-    lake: Path,
-    master: str | None,
-    every: float,
-    resnapshot: list[str],
-    interval: timedelta | None,
-    give_up_after: timedelta | None,
-    keep: timedelta,
-    spark: Callable[[Bars], Callable[[], Any]],
-) -> None:
-    from tidegate.orchestration.console.views import of_tick, stuck_lines, tick_line
-    from tidegate.pipelines.errors import GateHeld
-    from tidegate.pipelines.progress import SilentProgress
-    from tidegate.pipelines.runtime.continuous import Continuous, Tick
-
-    stop = threading.Event()
-    shown: set[str] = set()
-    stuck: dict[str, str] = {}
-
-    def show(tick: Tick) -> None:
-        now = {item.owner: item.error.what for item in tick.stuck}
-        if tick.moved or now != stuck:
-            screen.line(tick_line(tick), **of_tick(tick))
-        for line in stuck_lines(tick, stuck, screen.commands):
-            screen.say(escape(line))
-        stuck.clear()
-        stuck.update(now)
-        for held in tick.held:
-            _show_once(screen, held, shown)
-        shown.intersection_update(str(held) for held in tick.held)
-
-    def _show_once(screen: Screen, held: GateHeld, shown: set[str]) -> None:
-        if str(held) not in shown:
-            shown.add(str(held))
-            screen.say(escape(held.text(screen.commands)))
-
-    label = "tidegate run --continuous"
-    with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, label, interval, spark(bars)) as active:
-        # Spark puts a handler of its own in place when it starts, so it starts before ours.
-        active.session()
-        with stopped_by_signals(stop):
-            for table in resnapshot:
-                active.advance(table, max_epochs=1, resnapshot=True)
-            bars.clear()
-            active.progress = SilentProgress()
-            names = ", ".join(insert.id for insert in pipeline.inserts)
-            screen.say(f"Running {names} every {every:g} s. Ctrl-C or SIGTERM ends it.")
-            upkeep = active.maintenance(keep).upkeep()
-            limit = None if give_up_after is None else give_up_after.total_seconds()
-            loop = Continuous(active, every=every, stop=stop, on_tick=show, give_up_after=limit, upkeep=upkeep)
-            ending = loop.run()
-            left_held = loop.still_held()
-    if ending == "abandoned":
-        ended = f"Stopped inside a step, which the next run finishes ({loop.abandoned_by})."
-    else:
-        ended = "Stopped between two steps. Nothing is half done."
-    held = f" The gate still holds {', '.join(left_held)}." if left_held else ""
-    failing = f" Stuck, and to be tried again by the next run: {', '.join(loop.stuck)}." if loop.stuck else ""
-    screen.say(escape(ended + held + failing))
-    if left_held or loop.stuck:
-        raise typer.Exit(FAILED)

@@ -17,7 +17,7 @@ from tidegate.orchestration.commands.options import (
     stopped_by_signals,
     stored_pipeline,
 )
-from tidegate.orchestration.console.screen import reported
+from tidegate.orchestration.console.screen import FAILED, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 EPILOG = examples(
@@ -53,8 +53,7 @@ def status(
     Reads the lake's own tables in well under a second; a run that is under way is not disturbed. With --watch and
     --json every look is one line.
     """
-    from tidegate.orchestration.console.lake_state import show
-    from tidegate.orchestration.console.lake_state import watch as keep_showing
+    from tidegate.orchestration.console.watching import watch as keep_showing
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.status import settled_status
     from tidegate.pipelines.runtime.status import status as read_status
@@ -81,6 +80,7 @@ def status(
         folder = Lake(lake, create=False)
         if pipeline is not None:
             pipeline = stored_pipeline(screen, pipeline, folder)
-        code = show(screen, settled_status(folder, pipeline))
-    if code:
-        raise typer.Exit(code)
+        found = settled_status(folder, pipeline)
+        screen.result(found)
+    if found.imbalanced:
+        raise typer.Exit(FAILED)

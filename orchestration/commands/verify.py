@@ -21,9 +21,9 @@ from tidegate.orchestration.commands.options import (
     screen_of,
     stored_pipeline,
 )
-from tidegate.orchestration.commands.run import runner, session
+from tidegate.orchestration.commands.runner import runner, session
 from tidegate.orchestration.console.bars import Bars
-from tidegate.orchestration.console.screen import FAILED, as_data, reported
+from tidegate.orchestration.console.screen import FAILED, reported
 from tidegate.pipelines.commands import DEFAULT_LAKE
 
 VERIFY_EPILOG = examples(
@@ -50,7 +50,7 @@ def verify(
     Rows that have passed out of retention are reported as such, never as equal. A process cannot be recomputed epoch by
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
-    from tidegate.orchestration.console.views import of_reports, report_lines
+    from tidegate.pipelines.facts.verification import Verification
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
     from tidegate.pipelines.runtime.verifying.verify import verify as recompute
@@ -67,9 +67,10 @@ def verify(
         with Bars(screen.err) as bars:
             spark = session(lake, master, bars)
             reports = [recompute(pipeline, folder, spark, name, bars) for name in wanted]
-        screen.result(of_reports(reports) | {"not_recomputed": left_out}, *report_lines(reports, left_out))
-    if not all(report.passed for report in reports):
-        raise typer.Exit(1)
+        found = Verification(tuple(reports), tuple(left_out))
+        screen.result(found)
+    if not found.passed:
+        raise typer.Exit(FAILED)
 
 
 RECONCILE_EPILOG = examples(
@@ -104,13 +105,13 @@ def reconcile(
     not landed yet is landed first; nothing else changes. Leaves with status 1 where a key differs. Tables of mysql-cdc
     with a snapshot can be compared.
     """
-    from tidegate.orchestration.console.views import of_reconciled, reconciled_lines
     from tidegate.pipelines.connectors.registry import comparable
     from tidegate.pipelines.connectors.table import require_variables
     from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
+    from tidegate.pipelines.records.failure import Failure
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.quality_checks.against_source import SourceReconciliation, reconcile_source
+    from tidegate.quality_checks.against_source import Reconciliation, SourceReconciliation, reconcile_source
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -133,11 +134,11 @@ def reconcile(
             except TidegateError as error:  # what was compared before is shown
                 if not found:
                     raise
-                failed = {"passed": False, "error": as_data(error, screen.commands)}
-                screen.result(of_reconciled(found) | failed, *reconciled_lines(found, screen.commands))
+                screen.result(Reconciliation(tuple(found), Failure.of(error)))
                 if as_json:
                     raise typer.Exit(FAILED) from error
                 raise
-        screen.result(of_reconciled(found), *reconciled_lines(found, screen.commands))
-    if not all(item.passed for item in found):
-        raise typer.Exit(1)
+        result = Reconciliation(tuple(found))
+        screen.result(result)
+    if not result.passed:
+        raise typer.Exit(FAILED)

@@ -19,10 +19,11 @@ BETWEEN = 2
 
 @dataclass(frozen=True)
 class Line:
-    """A line for people, or a cell, as it is read; its first `red` characters are highlighted."""
+    """A line for people, or a cell, as it is read; its first `marked` characters are highlighted."""
 
     text: str
-    red: int = 0
+    marked: int = 0
+    style: str = "bold red"
 
     def __str__(self) -> str:
         return self.text
@@ -31,7 +32,8 @@ class Line:
         from rich.text import Text
 
         found = Text(self.text)
-        found.stylize("bold red", 0, self.red)
+        if self.marked:
+            found.stylize(self.style, 0, self.marked)
         return found
 
 
@@ -48,7 +50,11 @@ class Grid:
         self.rows.append(cells)
 
     def __rich__(self) -> Table:
-        table = grid(*self.columns, right=tuple(self.right))
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, BETWEEN, 0, 0))
+        for name in self.columns:
+            table.add_column(name, justify="right" if name in self.right else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(cell if isinstance(cell, Line) else Line(cell) for cell in row))
         return table
@@ -73,13 +79,3 @@ def drawn(item: Line | Grid, width: int) -> str | None:
         if any(len(line) > width for line in text.splitlines()):
             return None
     return text if text.isascii() and text.replace("\n", "").isprintable() else None
-
-
-def grid(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table in the style of this command, whose cells are Rich's markup."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, BETWEEN, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table

@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import typer
-from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.text import Text
+from rich.console import Console
 from typer.exceptions import TyperException
 
-from tidegate.orchestration.console.grid import FILE_WIDTH, Line
-from tidegate.pipelines.commands import AS_WRITTEN, MEND, Commands, remedy
+from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line
+from tidegate.orchestration.console.shown import said, shown
+from tidegate.pipelines.commands import AS_WRITTEN, MEND, Commands, advice, remedy
 from tidegate.pipelines.errors import GateHeld, TidegateError
+from tidegate.pipelines.records.document import as_json
+from tidegate.pipelines.records.failure import Failure
+from tidegate.pipelines.records.kinds import Note
 from tidegate.pipelines.text import document
 
 
@@ -40,26 +42,34 @@ class Screen:
     out: Console = field(default_factory=lambda: _console(stderr=False))
     err: Console = field(default_factory=lambda: _console(stderr=True))
 
-    def result(self, data: Any, *shown: RenderableType) -> None:
-        """The result: `data` for a program, `shown` for a person."""
+    def result(self, *records: Any) -> None:
+        """The result; as JSON it is one record."""
         if self.as_json:
-            self.out.file.write(document(data))
+            (record,) = records
+            self.out.file.write(document(as_json(record, self.commands)))
             self.out.file.flush()
             return
-        for item in shown:
-            self.out.print(item, soft_wrap=isinstance(item, str | Text | Line))
+        for record in records:
+            for item in shown(record, self.commands):
+                self._print(self.out, item)
 
-    def line(self, text: str, **data: Any) -> None:
-        """One event of a stream of them: a line of text, or one line of JSON."""
+    def line(self, record: Any) -> None:
+        """One event of a stream of them: its `line`, or one line of JSON."""
         if self.as_json:
-            self.out.file.write(json.dumps(data, ensure_ascii=False, default=str) + "\n")
+            text = json.dumps(as_json(record, self.commands), ensure_ascii=False, default=str)
+            self.out.file.write(f"{text}\n")
             self.out.file.flush()
         else:
-            self.out.print(text, soft_wrap=True)
+            self._print(self.out, Line(record.line))
 
-    def say(self, text: RenderableType) -> None:
+    def say(self, told: str | Note) -> None:
         """A message beside the result."""
-        self.err.print(text, soft_wrap=True)
+        for item in said(Note(told) if isinstance(told, str) else told, self.commands):
+            self._print(self.err, item)
+
+    @staticmethod
+    def _print(console: Console, item: Line | Grid) -> None:
+        console.print(item, soft_wrap=isinstance(item, Line))
 
 
 def _console(*, stderr: bool) -> Console:
@@ -96,8 +106,8 @@ def reported(screen: Screen) -> Iterator[None]:
         state, then = "nothing is committed in half", "the same command goes on where this one stopped"
         screen.say(f"Stopped. {state.capitalize()}; {then}.")
         if screen.as_json:
-            stopped = {"kind": "Stopped", "what": "it was interrupted", "where": "", "state": state, "next": then}
-            screen.result({"error": stopped})
+            stopped = Failure(kind="Stopped", what="it was interrupted", where="", state=state, next=advice(then))
+            screen.result(Failed(stopped))
         raise typer.Exit(FAILED) from error
 
 
@@ -126,32 +136,24 @@ def wrong_usage(error: TyperException) -> str:
     """The error of a command line, as one JSON document."""
     context, message = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)
     command = context.command_path if context is not None else "tidegate"
-    found = {"kind": type(error).__name__, "what": message(), "where": command, "state": "nothing was run"}
-    return document({"error": {**found, "next": f"{command} --help"}})
+    help_ = advice(f"{command} --help")
+    failure = Failure(
+        kind=type(error).__name__, what=message(), where=command, state="nothing was run", next=help_
+    )  # fmt: skip
+    return document(as_json(Failed(failure)))
 
 
 def show(screen: Screen, error: TidegateError) -> None:
     """One error, for a program or for a person."""
     if screen.as_json:
-        screen.result({"error": as_data(error, screen.commands)})
+        screen.result(Failed(Failure.of(error)))
         return
-    first, *rest = error.text(screen.commands).splitlines()
     kind = "Held:" if isinstance(error, GateHeld) else "Error:"
-    screen.err.print(f"[bold red]{kind}[/] {escape(first)}", soft_wrap=True)
-    for line in rest:
-        screen.err.print(escape(line), soft_wrap=True)
+    screen.say(Note(f"{kind} {error.text(screen.commands)}", "bad", len(kind)))
 
 
-def as_data(error: TidegateError, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """An error as JSON: what, where, state, next; line and column too where it points into a script."""
-    data: dict[str, Any] = {
-        "kind": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "state": error.state,
-        "next": commands.shown(error.advice),
-    }
-    for name in ("line", "column", "hint"):
-        if hasattr(error, name):
-            data[name] = getattr(error, name)
-    return data
+@dataclass(frozen=True)
+class Failed:
+    """The result of a command that failed."""
+
+    error: Failure

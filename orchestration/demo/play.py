@@ -34,6 +34,7 @@ from tidegate.pipelines.runtime.status import LakeStatus, status
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.text import counted
 
 _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -122,7 +123,7 @@ def waiting_by_reason(now: LakeStatus) -> str:
         if source.flip is not None and source.lag_ms is not None and source.chunks is not None:
             parts.append(f"{source.table} {source.lag_ms / 1000:.1f} s behind the binlog")
         elif source.chunks is not None:
-            parts.append(f"{source.table} {source.chunks.done}/{source.chunks.total} chunks, {source.rows:,} rows")
+            parts.append(f"{source.table} {source.chunks}, {counted(source.rows, 'row')}")
     return " · ".join(parts)
 
 
@@ -234,7 +235,7 @@ def _judge(
         proof=proof,
         ungated=without,
         tables={name: path.shown() for name, path in tables.items()},
-        seconds=time.monotonic() - began,
+        seconds=round(time.monotonic() - began, 1),
         next_commands=sites.next_commands(site),
     )
 

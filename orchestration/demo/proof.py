@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from tidegate.orchestration.demo import writer
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.records.kinds import fact
 
 
 def read(path: Location, *columns: str) -> pa.Table:
@@ -56,6 +57,7 @@ class Proof:
     examples: tuple[str, ...] = ()
 
     @property
+    @fact()
     def holds(self) -> bool:
         return not (self.disagreeing or self.lost or self.extra)
 

@@ -21,6 +21,7 @@ from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sources.mysql_cdc.server_install import needs_download
 from tidegate.pipelines.spark_versions import spark_jars
+from tidegate.pipelines.text import counted
 
 
 def gender(user_id: int) -> str:
@@ -46,7 +47,7 @@ def serving(folder: Path, progress: Progress, port: int | None = None) -> Iterat
 def fill(server: EmbeddedMariaDb, rows: int, progress: Progress) -> None:
     """Make `user_info` anew with users 1 to `rows`, and begin the binlog anew: nothing of an older run is in it."""
     with (
-        step(progress, f"fill user_info with {rows:,} rows"),
+        step(progress, f"fill user_info with {counted(rows, 'row')}"),
         contextlib.closing(server.connect(database=DATABASE)) as connection,
         connection.cursor() as cursor,
     ):

@@ -9,18 +9,16 @@ nothing distinguishes it from one whose user does not exist: it is a silent erro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import RenderableType
-from rich.markup import escape
 
-from tidegate.orchestration.console.grid import grid
 from tidegate.orchestration.demo.proof import PinnedEpoch, Proof, read
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.records.kinds import Column, Hidden, Note, fact
 from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.text import counted, moment, seconds, why
 
@@ -144,45 +142,49 @@ class Verdict:
     ungated: Ungated
     tables: dict[str, str]
     seconds: float
-    next_commands: Mapping[str, str]
+    next_commands: Annotated[Mapping[str, str], Hidden()]
 
     @property
+    @fact()
     def holds(self) -> bool:
         """Whether the gated run is right: all clicks accounted for, none waiting, no row disagrees."""
         return self.clicks.balanced and not self.clicks.waiting and self.proof.holds
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        clicks = asdict(self.clicks) | {"published": self.clicks.published, "balanced": self.clicks.balanced}
-        return {
-            "holds": self.holds,
-            "clicks": clicks,
-            "loading": asdict(self.loading),
-            "proof": asdict(self.proof) | {"holds": self.proof.holds},
-            "ungated": asdict(self.ungated),
-            "tables": self.tables,
-            "seconds": round(self.seconds, 1),
-        }
+    @property
+    @fact(said=True)
+    def compared(self) -> tuple[Compared, ...]:
+        """The same clicks with the gate and without it."""
+        clicks, without = self.clicks, self.ungated
+        middle, longest = without.wait_ms
+        return (
+            Compared("clicks in", f"{clicks.landed:,}", f"{without.clicks:,}"),
+            Compared("joined to their user", f"{clicks.published:,}", f"{without.clicks - without.nulls:,}"),
+            *(Compared(f"quarantined: {_why(name)}", f"{count:,}", "") for name, count in _sorted(clicks.quarantined)),
+            Compared("NULL, nobody there", "0", f"{without.nulls - without.silent:,}"),
+            Compared("NULL in silence: the user was not loaded yet", "0", f"{without.silent:,}"),
+            Compared("a click waited (median, longest)", f"{seconds(middle)}, {seconds(longest)}", "0.0 s"),
+        )
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The whole text. Its last lines begin with `Verdict:`."""
+        width = max(map(len, self.tables), default=0)
+        paths = "\n".join(f"{name.ljust(width)}  {path}" for name, path in self.tables.items())
+        return (
+            *_told(self.loading, self.proof),
+            Note("Delta tables", apart=True),  # lines, and no table: what is to be pasted must not be folded
+            Note(f"{paths}\n"),
+            *(Note(f"next:  {command}   ({what})") for command, what in self.next_commands.items()),
+            Note(""),
+            *map(Note, verdict_lines(self)),
+        )
 
 
-def shown(found: Verdict) -> Iterator[RenderableType]:
-    """The whole text. Its last lines begin with `Verdict:`."""
-    yield ""
-    yield _comparison(found)
-    yield ""
-    yield from _loading(found.loading)
-    yield from _proof(found.proof)
-    yield ""
-    # Lines, and no tables: what is to be pasted must not be folded.
-    yield "[bold]Delta tables[/]"
-    width = max(map(len, found.tables), default=0)
-    for name, path in found.tables.items():
-        yield escape(f"{name.ljust(width)}  {path}")
-    yield ""
-    for command, what in found.next_commands.items():
-        yield f"next:  [bold]{escape(command)}[/]   ({escape(what)})"
-    yield ""
-    yield from verdict_lines(found)
+@dataclass(frozen=True)
+class Compared:
+    what: Annotated[str, Column("")]
+    gated: Annotated[str, Column("with the gate", right=True)]
+    ungated: Annotated[str, Column("without it", right=True)]
 
 
 def verdict_lines(found: Verdict) -> Iterator[str]:
@@ -207,39 +209,21 @@ def verdict_lines(found: Verdict) -> Iterator[str]:
     yield f"Verdict: {'all as promised' if found.holds else 'NOT as promised'}, in {found.seconds:.0f} s."
 
 
-def _comparison(found: Verdict) -> RenderableType:
-    clicks, without = found.clicks, found.ungated
-    table = grid("", "with the gate", "without it", right=("with the gate", "without it"))
-    table.add_row("clicks in", f"{clicks.landed:,}", f"{without.clicks:,}")
-    table.add_row("joined to their user", f"{clicks.published:,}", f"{without.clicks - without.nulls:,}")
-    for name, count in _sorted(clicks.quarantined):
-        table.add_row(f"  quarantined: {escape(_why(name))}", f"{count:,}", "")
-    table.add_row("NULL, nobody there", "0", f"{without.nulls - without.silent:,}")
-    table.add_row("NULL in silence: the user was not loaded yet", "0", f"[bold red]{without.silent:,}[/]")
-    middle, longest = without.wait_ms
-    table.add_row("a click waited (median, longest)", f"{seconds(middle)}, {seconds(longest)}", "0.0 s")
-    return table
-
-
-def _loading(found: Loading) -> Iterator[RenderableType]:
-    yield escape(
-        f"{found.table}: {found.rows:,} changelog rows, from {counted(found.chunks, 'chunk')} read while it was being "
-        "written to, each in a read view of its own;"
+def _told(loading: Loading, proof: Proof) -> Iterator[Note]:
+    """How the table was loaded, and how the output was proved."""
+    yield Note(
+        f"{loading.table}: {counted(loading.rows, 'changelog row')}, from {counted(loading.chunks, 'chunk')} read "
+        "while it was being written to, each in a read view of its own;",
+        details=(
+            f"their cuts lie between {loading.first_cut} and {loading.last_cut} of the binlog.",
+            f"The flip: {moment(loading.flipped_at)} UTC, {seconds(loading.flipped_at - loading.started_at)} after the "
+            f"start, with the binlog read up to {loading.flip}: at or past every cut.",
+        ),
+        apart=True,
     )
-    yield escape(f"  their cuts lie between {found.first_cut} and {found.last_cut} of the binlog.")
-    yield escape(
-        f"  The flip: {moment(found.flipped_at)} UTC, {seconds(found.flipped_at - found.started_at)} after the start, "
-        f"with the binlog read up to {found.flip}: at or past every cut."
-    )
-
-
-def _proof(found: Proof) -> Iterator[RenderableType]:
-    yield escape(
-        f"Proof: {found.transactions:,} transactions ({found.changes:,} changes) of the writer's log were replayed in "
-        "plain Python to the binlog position of every release."
-    )
-    for example in found.examples:
-        yield f"  [red]{escape(example)}[/]"
+    replayed = f"{counted(proof.transactions, 'transaction')} ({counted(proof.changes, 'change')}) of the writer's log"
+    text = f"Proof: {replayed} were replayed in plain Python to the binlog position of every release."
+    yield Note(text, details=tuple(map(str, proof.examples)))
 
 
 def _sorted(reasons: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.orchestration.report.facts import Facts, InsertFacts
+from tidegate.pipelines.facts.report import InsertFacts, Report
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
 from tidegate.pipelines.runtime.epochs.processed import Given
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
@@ -42,7 +42,7 @@ class _Box:
         return card + "".join(notes)
 
 
-def flow(facts: Facts) -> str:
+def flow(facts: Report) -> str:
     """A lane for each INSERT, from left to right."""
     parts: list[str] = [_ARROW]
     top = 8.0
@@ -87,13 +87,13 @@ def _arrow(start: _Box, end: _Box, css: str = "") -> str:
 
 
 def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
-    rows = f"{source.rows:,} rows landed"
+    rows = f"{counted(source.rows, 'row')} landed"
     if probe:
         return [source.table, "probe", rows]
     if source.flip is not None:
         return [source.table, "build, complete", rows]
     if source.chunks is not None:
-        return [source.table, f"build, loading: {source.chunks.done} of {source.chunks.total} chunks", rows]
+        return [source.table, f"build, loading: {source.chunks}", rows]
     return [source.table, "build, loading" if source.planned else "build, not started", rows]
 
 
@@ -121,12 +121,12 @@ def _ends(status: InsertStatus, target: str, top: float) -> list[_Box]:
     rows = status.rows
     given = rows.into(0) if rows else Given()
     return [
-        _Box(_COLUMNS[3], top, _WIDE, [target, f"{given.published:,} rows published"], "good"),
+        _Box(_COLUMNS[3], top, _WIDE, [target, f"{counted(given.published, 'row')} published"], "good"),
         _Box(
             _COLUMNS[3],
             top + _TALL + _GAP,
             _WIDE,
-            ["quarantine", f"{given.quarantined:,} rows"],
+            ["quarantine", counted(given.quarantined, "row")],
             "warn" if given.quarantined else "",
         ),
     ]

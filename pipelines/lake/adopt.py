@@ -34,6 +34,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
 from tidegate.pipelines.location import Address, Location, dataset_of
 from tidegate.pipelines.parquet import write_file
+from tidegate.pipelines.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def adopt(
         except CommitFailedError:
             logger.info("%s changed while epoch %s was being committed: looked at again", table, epoch)
     raise ConcurrentRun(
-        f"the table changed {tries} times while epoch {epoch} was being "
+        f"the table changed {counted(tries, 'time')} while epoch {epoch} was being "
         + ("added to it" if instead_of is None else "put in the place of others"),
         where=str(table),
         state="it is staged and judged, and not in this table",
@@ -244,7 +245,7 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
                 write_file(rest / f"{number}.parquet", file.to_batches(filter=~taken))
     if epochs.rows is not None and there != epochs.rows:
         raise LakeError(
-            f"the table has {there:,} rows of epochs that published {epochs.rows:,}, so some are not this INSERT's",
+            f"the table has {counted(there, 'row')} of epochs that published {epochs.rows:,}, not all this INSERT's",
             where=str(root_of(delta)),
             state="nothing of this epoch was published; no row was taken out",
             next_command=NextCommand("verify", does="an INSERT that once had another 'insert.id' cannot be backfilled"),

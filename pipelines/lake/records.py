@@ -416,6 +416,8 @@ class DefinitionRow(Record):
         assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
+        home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
+            file.
     """
 
     table: ClassVar[str] = "definitions"
@@ -429,3 +431,4 @@ class DefinitionRow(Record):
     assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
+    home: str = ""

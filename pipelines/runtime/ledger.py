@@ -17,6 +17,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.records.kinds import Count, fact
 from tidegate.pipelines.runtime.epochs import ProcessPlan, ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, Taken, input_rows, processed_by
@@ -46,18 +47,19 @@ class WhereRowsAre:
     insert: str
     probe: str
     generation: int
-    landed: int
-    matched: int = 0
+    landed: Count
+    matched: Count = 0
     null_extended: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    waiting: int = 0
-    held: int = 0
+    waiting: Count = 0
+    held: Count = 0
     released_again: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[Given, ...] = ()
 
     @property
-    def published(self) -> int:
+    @fact()
+    def published(self) -> Count:
         """Rows in the target; of a process, in all its outputs."""
         return sum(each.published for each in self.outputs) if self.outputs else self._done
 
@@ -87,6 +89,7 @@ class WhereRowsAre:
         return self._done + sum(self.quarantined.values()) + sum(self.dropped.values()) + self.waiting
 
     @property
+    @fact()
     def balanced(self) -> bool:
         """Whether every landed row is in exactly one place."""
         return self.accounted == self.landed

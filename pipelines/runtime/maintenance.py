@@ -182,7 +182,7 @@ class Maintenance:
         written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
         if sum(file.rows for file in written) != expected:
             raise LakeError(
-                f"{expected:,} rows were to be merged, and {sum(file.rows for file in written):,} were",
+                f"not all rows were merged: {sum(file.rows for file in written):,} of {expected:,}",
                 where=str(path),
                 state="the table is as it was",
                 next_command=NextCommand("maintain", does="tries it again"),

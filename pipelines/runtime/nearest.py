@@ -22,6 +22,7 @@ from tidegate.pipelines.runtime.quarantine import PROBE_PLACE, UNMATCHED, Quaran
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, opened
 from tidegate.pipelines.versions.hashing import Numbers
 
@@ -158,7 +159,7 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
         upto = pin.epoch if newest is None else newest.epoch
         missing = indexed.missing(upto)
         if missing > MOST_INDEXED or not indexed.plain:
-            return [f"not looked for among {missing:,} rows of {join.build} that have no index"] * rows.num_rows
+            return [f"not looked for: {counted(missing, 'row')} of {join.build} without an index"] * rows.num_rows
         keys = [_cast(rows[name], arrow_type(join.types[column])) for column, name in join.keys.items()]
         index = opened(indexed.upto(upto)).of(keys, timed=join.time == "event")
     except (LakeError, OSError, pa.ArrowException) as error:

@@ -43,6 +43,7 @@ from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
+from tidegate.pipelines.runtime.places import another_table
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedRows,
     decided,
@@ -71,7 +72,7 @@ NOT_PLAIN = "its files are not plain Parquet any more (deletion vectors or colum
 
 def few(rows: int, examined: int) -> str:
     """The reason for removing nothing: too few rows may go."""
-    return f"{rows:,} of {examined:,} rows may go, which is not worth writing the rest anew"
+    return f"{rows:,} of {counted(examined, 'row')} may go, which is not worth writing the rest anew"
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,10 @@ class Retention(OldRows):
             last = next(iter(newest_epochs(self.lake, insert.id, target)), None)
             if last is None:
                 return f"{insert.id} has not released anything yet"
+            if pipeline is not self.pipeline and another_table(
+                self.lake, pipeline.table(insert.target), insert, last.plan
+            ):
+                return f"{insert.id}, which this script does not name, publishes to a table that is not at {target}"
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
             if pin.generation != generation:
                 return f"{insert.id} still joins generation {pin.generation}"
@@ -279,7 +284,7 @@ class Retention(OldRows):
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.options(**OF_SPARK).parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
-        replace(path, folder, survey(folder), files.names, note=f"retention: {over} rows went", marks=marks)
+        replace(path, folder, survey(folder), files.names, note=f"retention: {counted(over, 'row')} went", marks=marks)
         return Retained(table.name, last.generation, examined, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:

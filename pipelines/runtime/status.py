@@ -3,44 +3,54 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.commands import AS_WRITTEN, Commands
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Advice, Commands, NextCommand, either, resolving
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
+from tidegate.pipelines.records.document import as_json
+from tidegate.pipelines.records.kinds import Age, Column, Count, Duration, Hidden, Moment, Note, fact
 from tidegate.pipelines.runtime.epochs import Pin, ProcessPlan, insert_of, insert_owner
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
+from tidegate.pipelines.text import counted, moment, seconds, why
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
 
 
+FAR_MS = 2**62
+"""A split that is this far ahead, or more, is ahead of one that has emitted no watermark yet."""
+
+
 @dataclass(frozen=True)
 class Chunks:
     """How much of a snapshot is read: `done` of `total` chunks have their cut."""
 
-    done: int
-    total: int
+    done: Count
+    total: Count
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {counted(self.total, 'chunk')}"
 
 
 @dataclass(frozen=True)
 class Flip:
-    """The proved end of the bounded phase: the epoch whose landing proved it, and when (ms, UTC).
+    """The proved end of the bounded phase: the epoch whose landing proved it, and when.
 
     `cut` is the greatest cut of the snapshot, None where there were no chunks; `position` is how far the reader was.
     """
 
     epoch: int
-    at: int | None
+    at: Moment | None
     cut: Mapping[str, Any] | None
     position: str
 
@@ -55,46 +65,106 @@ class SourceStatus:
         phase: bounded or unbounded, of the newest plan; None before the first.
         watermark: ms, UTC; None before there is one. `use_processing_time`: FLIP-326's second half of it.
         lag_ms: how far behind the source the newest epoch was when it landed.
-        holder: who works on the table now; None when nobody does. `worked_on_at` (ms, UTC): when somebody last did, to
-            half a minute; None before the first time.
+        holder: who works on the table now; None when nobody does. `worked_on_at`: when somebody last did, to half a
+            minute; None before the first time.
         idle_splits, ended_splits: their names.
         late: late rows of the generation, without those that landed before Tidegate counted them.
         rejected: what the source could not read as rows, stored in the table's quarantine.
         aligned: its position in its alignment group, with the splits that are blocked, by whom and since when.
         missing: columns that no record had a field for; None for none.
-        removed: rows that retention has removed. `since` (ms, UTC), of a probe: when the first epoch landed whose rows
-            are there; None where none was removed, and where nothing has landed after what was.
+        removed: rows that retention has removed. `since`, of a probe: when the first epoch landed whose rows are there;
+            None where none was removed, and where nothing has landed after what was.
+        now: when the status was read.
     """
 
-    table: str
+    ORDER: ClassVar = ("table", "rows", "epoch", "state", "position", "landed_at", "lag_ms", "worked_on_by")
+
+    table: Annotated[str, Column("source")]
     generation: int
     epochs: int
     planned: int
-    rows: int
+    rows: Annotated[Count, Column("rows")]
     phase: str | None
     step: str
     chunks: Chunks | None
     flip: Flip | None
-    watermark: int | None
+    watermark: Moment | None
     use_processing_time: bool
     idle: bool
-    lag_ms: int | None
-    position: str
-    landed_at: int | None
+    lag_ms: Annotated[Duration | None, Column("behind by then")]
+    position: Annotated[str, Column("position")]
+    landed_at: Annotated[Age | None, Column("landed")]
     holder: str | None
     idle_splits: tuple[str, ...] = ()
     ended_splits: tuple[str, ...] = ()
-    late: int = 0
-    rejected: int = 0
+    late: Count = 0
+    rejected: Count = 0
     aligned: GroupPosition | None = None
-    worked_on_at: int | None = None
-    removed: int = 0
-    since: int | None = None
+    worked_on_at: Moment | None = None
+    removed: Count = 0
+    since: Moment | None = None
     missing: MissingFields | None = None
+    now: Annotated[int, Hidden()] = 0
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
         return self.aligned.blocked if self.aligned else ()
+
+    @property
+    @fact("epoch", said=True)
+    def epoch(self) -> str:
+        """Its newest landed epoch, with its generation."""
+        return f"{self.generation}/{self.epochs}"
+
+    @property
+    @fact("state", said=True)
+    def state(self) -> str:
+        """How far its bounded phase is."""
+        if self.flip is not None:
+            return f"complete since {moment(self.flip.at)}"
+        if self.chunks is not None:
+            return f"loading: {self.chunks}"
+        return "loading" if self.planned else "not started"
+
+    @property
+    @fact("worked on by", said=True)
+    def worked_on_by(self) -> str:
+        """Who works on it, or for how long nobody has."""
+        if self.holder is not None or self.worked_on_at is None:
+            return self.holder or ""
+        return f"nobody for {seconds(max(self.now - self.worked_on_at, 0))}"
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[Note]:
+        if self.idle_splits:
+            yield Note(f"{self.table}, idle: {', '.join(self.idle_splits)}", apart=True)
+        if self.late:
+            yield Note(f"{self.table}: {counted(self.late, 'row')} came late", apart=True)
+        if self.since is not None:
+            gone = f"{counted(self.removed, 'row')} that landed before {'is' if self.removed == 1 else 'are'} gone"
+            back = f"{self.table}: rows go back to {moment(self.since)} UTC"
+            yield Note(f"{back}; {gone} ('landed.retention')", apart=True)
+        if self.rejected:
+            text = f"{counted(self.rejected, 'message')} did not fit and went to its quarantine"
+            yield Note(f"{self.table}: {text}, tables/{self.table}/_quarantine in the lake", apart=True)
+        if self.missing is not None:
+            yield Note(self.missing.sentence(self.table), apart=True)
+        if self.aligned is not None and self.blocked:
+            group, drift = self.aligned.group, seconds(self.aligned.max_drift_ms)
+            waits = tuple(f"split {item.split}: {self._waits(item, self.aligned.minimum)}" for item in self.blocked)
+            text = f"{self.table} waits for its group {group}, which may drift by {drift}:"
+            yield Note(text, details=waits, apart=True)
+
+    def _waits(self, item: Blocked, minimum: int | None) -> str:
+        """For how long a split is blocked, and by whom. `minimum`: the group's least watermark."""
+        by, waits = " split ".join(part for part in item.by if part), seconds(max(self.now - item.since, 0))
+        if item.next_rowtime is not None and minimum is not None:
+            return f"at its limit for {waits}, its next row is {seconds(item.next_rowtime - minimum)} ahead of {by}"
+        ahead = f"{seconds(item.ahead_ms)} ahead of {by}" if item.ahead_ms < FAR_MS else f"{by} has emitted nothing yet"
+        return f"blocked for {waits}, {ahead}"
 
 
 @dataclass(frozen=True)
@@ -105,19 +175,23 @@ class InsertStatus:
     what discarding it would do. `process`: its rows come from a Python function.
     """
 
-    insert: str
+    ORDER: ClassVar = (
+        "insert", "newest", "goes", "landed", "published", "quarantined", "dropped", "waiting", "holder",
+    )  # fmt: skip
+
+    insert: Annotated[str, Column("INSERT")]
     target: str | None
     probe: str | None
     generation: int
     epoch: int
     kind: str | None
     state: State | None
-    planned_at: int | None
+    planned_at: Moment | None
     pins: tuple[Pin, ...]
     reasons: tuple[str, ...]
     waits_for: tuple[str, ...]
     rows: WhereRowsAre | None
-    holder: str | None
+    holder: Annotated[str | None, Column("worked on by")]
     given_up: str
     process: bool
 
@@ -125,47 +199,147 @@ class InsertStatus:
     def held(self) -> bool:
         return self.state == "held"
 
+    @property
+    @fact("epoch", said=True)
+    def newest(self) -> str:
+        """Its newest epoch, with its generation."""
+        return f"{self.generation}/{self.epoch}" if self.epoch else ""
+
+    @property
+    @fact("state", said=True)
+    def goes(self) -> str:
+        """The state of its newest epoch."""
+        return self.state or ("waits" if self.waits_for else "")
+
+    @property
+    @fact("landed", said=True)
+    def landed(self) -> Count | None:
+        return self.rows.landed if self.rows else None
+
+    @property
+    @fact("published", said=True)
+    def published(self) -> Count | None:
+        return self.rows.published if self.rows else None
+
+    @property
+    @fact("quarantined", said=True)
+    def quarantined(self) -> Count | None:
+        return self.rows.rows_quarantined if self.rows else None
+
+    @property
+    @fact("dropped", said=True)
+    def dropped(self) -> Count | None:
+        return sum(self.rows.dropped.values()) if self.rows else None
+
+    @property
+    @fact("waiting", said=True)
+    def waiting(self) -> Count | None:
+        return self.rows.waiting if self.rows else None
+
+    @property
+    def imbalanced(self) -> bool:
+        """Whether its landed rows are not each in exactly one place, though nobody works on it."""
+        return self.rows is not None and not self.rows.balanced and self.holder is None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether its state is to be seen at once."""
+        return self.held
+
+    @property
+    def imbalance(self) -> Note | None:
+        """That its rows do not add up, and by how much."""
+        rows = self.rows
+        if rows is None or not self.imbalanced:
+            return None
+        few = "few" if rows.accounted < rows.landed else "many"
+        text = f"{self.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} "
+        text += "is" if rows.accounted == 1 else "are"
+        places = "handled, left out, waiting" if self.process else "published, quarantined, dropped, waiting"
+        return Note(f"{text} in a place ({places}): {abs(rows.landed - rows.accounted):,} too {few}", "bad")
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[Note]:
+        if self.imbalance is not None:
+            yield self.imbalance
+        if self.rows is not None and self.rows.quarantined:
+            reasons = ", ".join(f"{count:,} {why(name)}" for name, count in self.rows.quarantined.items())
+            look = NextCommand("quarantine list", (self.insert,))
+            yield Note(f"{self.insert}, quarantined: {reasons}", next=look, apart=True)
+        if self.held:
+            ways_out = either(*resolving(self.insert, "joins again", self.given_up))
+            text = f"Held: epoch {self.epoch} of {self.insert}"
+            yield Note(text, "bad", len("Held:"), ways_out, self.reasons, apart=True)
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A table or an INSERT whose step failed in the continuous mode, and has not worked since."""
+
+    owner: str
+    generation: int
+    epoch: int
+    at: Moment
+    since: Moment
+    kind: str
+    what: str
+    where: str
+    next: Advice
+
+    @classmethod
+    def of(cls, row: StuckRow) -> Stuck:
+        return cls(
+            row.owner, row.generation, row.epoch, row.at, row.since, row.kind, row.what, row.where, row.advice
+        )  # fmt: skip
+
+    @property
+    def note(self) -> Note:
+        began = f"{self.owner} is stuck since {moment(self.since)} UTC:"
+        return Note(f"{began} {self.what}", "bad", len(began), self.next, apart=True)
+
 
 @dataclass(frozen=True)
 class Totals:
     """Sums over all sources and all INSERTs. In the last four, a probe that two INSERTs read counts once for each."""
 
-    landed: int = 0
-    published: int = 0
-    quarantined: int = 0
-    dropped: int = 0
-    waiting: int = 0
+    landed: Count = 0
+    published: Count = 0
+    quarantined: Count = 0
+    dropped: Count = 0
+    waiting: Count = 0
 
 
 @dataclass(frozen=True)
 class LakeStatus:
-    """A lake as of `at` (ms, UTC). `holding_back`: the INSERTs that were left out of their script, each with the builds
-    whose retention still spares what it may join."""
+    """A lake as of `at`. `holding_back`: the INSERTs that were left out of their script, each with the builds whose
+    retention still spares what it may join."""
 
     lake: str
-    at: int
+    at: Moment
     sources: tuple[SourceStatus, ...] = ()
     inserts: tuple[InsertStatus, ...] = ()
     totals: Totals = field(default_factory=Totals)
-    stuck: tuple[StuckRow, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
     """The tables and INSERTs whose step failed in the continuous mode, and has not worked since."""
     holding_back: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
+    @fact()
     def held(self) -> tuple[str, ...]:
         """The INSERTs whose newest epoch the gate holds."""
         return tuple(insert.insert for insert in self.inserts if insert.held)
 
     @property
-    def imbalanced(self) -> tuple[InsertStatus, ...]:
+    @fact()
+    def imbalanced(self) -> tuple[str, ...]:
         """The INSERTs whose landed rows are not each in exactly one place, though nobody works on them."""
-        return tuple(
-            insert
-            for insert in self.inserts
-            if insert.rows is not None and not insert.rows.balanced and insert.holder is None
-        )
+        return tuple(insert.insert for insert in self.inserts if insert.imbalanced)
 
     @property
+    @fact()
     def unfinished(self) -> dict[str, int]:
         """Table or INSERT -> its epoch that is planned and neither done nor held, and on which nobody works: its run
         failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an INSERT
@@ -186,19 +360,43 @@ class LakeStatus:
         }
         return sources | inserts
 
+    @property
+    def awaited(self) -> dict[str, str | None]:
+        """The builds that an INSERT waits for -> who loads them."""
+        holders = {source.table: source.holder for source in self.sources}
+        return {build: holders.get(build) for item in self.inserts for build in item.waits_for}
+
+    @property
+    def head(self) -> tuple[Note, ...]:
+        began = Note(f"{self.lake}   {moment(self.at)} UTC", details=("",))
+        if self.sources or self.inserts:
+            return (began,)
+        return (began, Note("Nothing has run here yet.", next=RUN))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[Note]:
+        yield from (item.note for item in self.stuck)
+        for number, (name, epoch) in enumerate(self.unfinished.items(), 1):
+            again = NextCommand("run", does="goes on there, or shows why it cannot")
+            text = f"{name}: epoch {epoch} is not finished, and nobody works on it. Its run failed, or was stopped."
+            yield Note(text, next=again if number == len(self.unfinished) else "", apart=True)
+        for name, builds in self.holding_back.items():
+            spares = f"retention of {' and '.join(builds)} spares what it may still join"
+            yield Note(f"{name} is left out of its script: {spares}", apart=True)
+        awaited = self.awaited
+        for insert in (item for item in self.inserts if item.waits_for):
+            text = f"{insert.insert} waits until {' and '.join(insert.waits_for)} is complete."
+            idle = [build for build in insert.waits_for if not awaited[build]]
+            nobody = f" Nobody works on {' and '.join(idle)}." if idle else ""
+            go_on = NextCommand("run", does="goes on where it stopped") if idle else ""
+            yield Note(text + nobody, next=go_on, apart=True)
+
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
         """The same as JSON values; next commands are written as `commands` shows them."""
-        found = asdict(self)
-        for given, item in zip(found["stuck"], self.stuck, strict=True):
-            given["next"] = commands.shown(item.advice)
-        for given, insert in zip(found["inserts"], self.inserts, strict=True):
-            if insert.rows is not None:
-                given["rows"] |= {"published": insert.rows.published, "balanced": insert.rows.balanced}
-            for pin in given["pins"]:
-                if pin["horizon"] is None:
-                    del pin["horizon"]
-        imbalanced = [insert.insert for insert in self.imbalanced]
-        return {**found, "held": list(self.held), "imbalanced": imbalanced, "unfinished": self.unfinished}
+        return as_json(self, commands)
 
 
 def settled_status(lake: Lake, pipeline: Pipeline | None = None) -> LakeStatus:
@@ -235,7 +433,7 @@ def status(
     sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
     found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
     rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
-    stuck = tuple(row for row in rows if row is not None and not row.over)
+    stuck = tuple(Stuck.of(row) for row in rows if row is not None and not row.over)
     behind = _left_behind(lake, pipeline)
     return LakeStatus(str(lake.root), now, sources, found, _totals(sources, found), stuck, behind)
 
@@ -283,6 +481,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         late=all_of_it.late,
         rejected=all_of_it.rejected,
         missing=MissingFields.of(last),
+        now=now,
         aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
         removed=removed.rows or 0,
@@ -335,6 +534,16 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and isinstance(last.plan, ProcessPlan),
     )
+
+
+def insert_status(lake: Lake, pipeline: Pipeline, name: str) -> InsertStatus:
+    """One INSERT of a pipeline; who works on it is not looked for."""
+    return _insert(lake, pipeline, name, None)
+
+
+def source_status(lake: Lake, table: str, now: int) -> SourceStatus:
+    """One source table at `now` (ms, UTC); the same."""
+    return _source(lake, table, None, None, now)
 
 
 def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]) -> Totals:

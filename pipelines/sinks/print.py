@@ -19,6 +19,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.sinks.protocol import TableSink
 from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +47,8 @@ def show_epoch(rows: DataFrame, identifier: str = "", limit: int = LIMIT, consol
         console.print(Text(prefix + line), soft_wrap=True)
     if len(lines) > limit:
         console.print(
-            Text(f"{prefix}… and more: {limit} rows of this epoch are shown, all are in the table"), soft_wrap=True
+            Text(f"{prefix}… and more: {counted(limit, 'row')} of this epoch shown, all in the table"),
+            soft_wrap=True,
         )
     return min(len(lines), limit)
 

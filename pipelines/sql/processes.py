@@ -23,7 +23,7 @@ from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.model import CompiledScript, ProcessInsert, Projection
-from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
+from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET, read_back
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role
@@ -165,7 +165,7 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
             raise _error(where, f"{name} is another process's, which gives its time", "leave the generator out")
         return pipeline
     if table.role == "sink":
-        raise _error(where, f"{name} is a target of an INSERT", "read what the INSERT reads, or declare it twice")
+        raise _error(where, f"{name} is a target of an INSERT", read_back(name))
     spec = InstalledConnectors()[table.connector]
     if not spec.source:
         raise _error(where, f"{name} ({spec.name}) can only be written", "name a source")

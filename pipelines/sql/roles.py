@@ -66,10 +66,16 @@ def roles(
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
     """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
-        return "write it WITH ('connector' = 'delta', 'path' = …), and read that path by a second table"
+        return read_back(declared.table.name)
     if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):
         return None
     return "declare it twice, under two names"
+
+
+def read_back(target: str) -> str:
+    """How a script reads what it writes into a target."""
+    shown = f"'connector' = 'delta', 'path' = '/data/{target}'"
+    return f"write {target} WITH ({shown}), and read it by a second table WITH the same connector and path"
 
 
 def _uses(statement: InsertInto) -> Iterator[tuple[Name, Role]]:
@@ -89,7 +95,11 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
         line = other.location.line
         if other.target == insert.target:
             what = f"a second INSERT INTO {insert.target} (the first is in line {line})"
-            raise source.error(statement.target.span, what, "declare the target once more, under another name")
+            raise source.error(
+                statement.target.span,
+                what,
+                "declare the target once more, under another name (and with a path of its own if it has one)",
+            )
         what = f"two INSERTs have the id '{insert.id}' (the other is in line {line})"
         raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
 

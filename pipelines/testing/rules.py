@@ -16,6 +16,7 @@ from tidegate.pipelines.connectors.protocol import Landed, Step
 from tidegate.pipelines.connectors.spec import REJECTED, SEQ_PARTS, SOURCE_COLUMNS
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.testing.trace import Rows, StepSeen, Trace
+from tidegate.pipelines.text import counted
 
 OPS = {"build": ("r", "c", "u", "d", "t"), "probe": ("+I", "-U", "+U", "-D")}
 SHOWN = 3
@@ -176,7 +177,10 @@ def landing_that_a_crash_changes(trace: Trace) -> Found:
         if list(once.splits) != list(again.splits):
             yield where(seen), "the `splits` table is another one after a crash"
         if once.emits != again.emits:
-            yield where(seen), f"the watermark was emitted {once.emits} times, and {again.emits} after a crash"
+            yield (
+                where(seen),
+                f"the watermark was emitted {counted(once.emits, 'time')}, and {again.emits} after a crash",
+            )
 
 
 def flip_out_of_place(trace: Trace) -> Found:

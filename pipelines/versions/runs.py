@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.versions.run import Run, opened, whole_at
 from tidegate.pipelines.versions.run_files import Made, deal, is_dealt, make
 
@@ -161,7 +162,7 @@ def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
                 shutil.rmtree(made.folder, ignore_errors=True)
         _forget_dealt(runs)
     raise LakeError(
-        f"{held:,} rows of a build are in its files, and the watermark log has {rows:,}",
+        f"a build's files hold {counted(held, 'row')}, and the watermark log has {rows:,}",
         where=runs[0].files[0] if runs and runs[0].files else "",
         state="nothing was staged or published",
         next_command=VERIFY,

@@ -83,7 +83,7 @@ def _misplaced(evidence: Evidence) -> list[str]:
         # Of the severest nothing can be taken by another; the rest are counted under the severest that a row violates.
         if violating is None or quarantined > violating or (place == 0 and quarantined != violating):
             problems.append(
-                f"{quarantined:,} rows are quarantined by {each.name}, {violating or 0:,} staged rows violate it"
+                f"{counted(quarantined, 'row')} quarantined by {each.name}, {violating or 0:,} staged violate it"
             )
     return problems
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.pipelines.runtime.epochs import RequeuePlan
 from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
+from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.runtime.stored_definitions import mixed_definitions
 from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.text import counted
@@ -23,6 +24,7 @@ def counts_complete(evidence: Evidence) -> CheckResult:
     expected = expected_names(staged.insert, retained=retained) | expected_facts(staged.insert)
     found = {**staged.staged.counts, **staged.staged.facts}
     found.pop(LAST_COMMITS, None)  # counts nothing, and is read before the gate is asked
+    found.pop(KEY_TWICE, None)  # no row's place depends on it
     missing = sorted(expected - set(found))
     unknown = sorted(set(found) - expected)
     wrong = sorted(name for name in expected & set(found) if not _fits(name, found[name]))
@@ -108,7 +110,7 @@ def one_place(evidence: Evidence) -> CheckResult:
         expected={"rows": counts.rows, "places": counts.rows, "outcomes": counts.rows},
         detail=listed(places)
         if passed
-        else f"{subject(staged)}: {counts.rows:,} rows were released, {by_place:,} went somewhere ({listed(places)}), "
+        else f"{subject(staged)}: {counted(counts.rows, 'row')} released, {by_place:,} went on ({listed(places)}), "
         f"{by_outcome:,} have an outcome ({listed(counts.by_outcome)}): a row is lost or in two places. "
         "Nothing was published. Join its rows again",
     )
@@ -134,7 +136,7 @@ def discards(evidence: Evidence) -> CheckResult:
         expected={"publish": 0, "quarantine": counts.discarded},
         detail=f"{counted(counts.discarded, 'row')} to quarantine, none published"
         if passed
-        else f"{subject(staged)}: the epoch was discarded, yet {counted(leaving, 'row')} would be published and "
-        f"{counts.discarded:,} of {counts.to('quarantine'):,} quarantined rows count as discarded. Nothing was "
+        else f"{subject(staged)}: it was discarded, yet {counted(leaving, 'row')} would be published and "
+        f"{counts.discarded:,} of {counted(counts.to('quarantine'), 'row')} count as discarded. Nothing was "
         "published. Discard it again",
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tidegate.pipelines.joins.outcome import MASK
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
+from tidegate.pipelines.text import counted
 from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 
@@ -25,7 +26,7 @@ def staged_files(evidence: Evidence) -> CheckResult:
         file = recorded[footer.path]
         if (footer.size, footer.rows) != (file["size"], file["rows"]):
             problems.append(
-                f"{footer.path} has {footer.rows:,} rows in {footer.size:,} bytes, "
+                f"{footer.path} has {counted(footer.rows, 'row')} in {footer.size:,} bytes, "
                 f"it was staged with {file['rows']:,} in {file['size']:,}"
             )
     elsewhere = sorted({str(file["disposition"]) for file in recorded.values()} - {"publish", "quarantine"})
@@ -34,7 +35,7 @@ def staged_files(evidence: Evidence) -> CheckResult:
     found = {place: evidence.rows(place) for place in ("publish", "quarantine")}
     expected = {place: counts.to(place) for place in found}
     problems += [
-        f"the files to {place} hold {found[place]:,} rows, the join counted {expected[place]:,}"
+        f"the files to {place} hold {counted(found[place], 'row')}, the join counted {expected[place]:,}"
         for place in found
         if found[place] != expected[place]
     ]

@@ -165,7 +165,7 @@ def policy_followed(evidence: Evidence) -> CheckResult:
     }
     inner = {name: n for name, n in counts.dropped.items() if name != "where"}
     problems = [
-        f"{observed[place]:,} rows go to {place}, by their outcomes it should be {number:,}"
+        f"{counted(observed[place], 'row')} to {place}, by their outcomes it should be {number:,}"
         for place, number in expected.items()
         if observed[place] != number
     ]

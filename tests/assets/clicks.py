@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from tests.pipelines.runtime.handmade import HandmadeLake
@@ -60,6 +62,14 @@ def pipeline(on_unmatched: str = "quarantine", name: str = "clicks", prefix: str
 def handmade(lake: Path, prefix: str = "") -> HandmadeLake:
     """A lake of `pipeline`, which blocks what has no match; `prefix` is put before its tables' names."""
     return HandmadeLake(lake, pipeline("block", f"{prefix}clicks", prefix), watermark=None)
+
+
+@contextmanager
+def process_of_a_run() -> Iterator[None]:
+    """Definitions are loaded as in a container that executes a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["dagster", "api", "execute_run", "{}"])
+        yield
 
 
 def files(folder: Path) -> dict[str, int]:

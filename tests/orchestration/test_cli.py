@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from tests.orchestration.services import free_port, until
 from tidegate.orchestration import cli
-from tidegate.orchestration.commands import run
+from tidegate.orchestration.commands import runner
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.bars import Bars
 from tidegate.pipelines.sql import compile_script
@@ -88,7 +88,7 @@ def test_the_lake_is_beside_the_script_wherever_the_command_is_typed(
     said = io.StringIO()
     for _ in range(2):
         with Bars(Console(file=said, width=500)) as bars:
-            run.runner(compile_script(script.read_text()), lake, None, bars, "a test").close()
+            runner.runner(compile_script(script.read_text()), lake, None, bars, "a test").close()
     assert said.getvalue().count(f"This is a new lake: {lake}") == 1
 
 
@@ -300,7 +300,7 @@ def test_explain_says_what_a_run_would_not_do(tmp_path: Path) -> None:
 
 def test_spark_writes_beside_a_lake_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def log() -> Path:
-        return run.session(tmp_path, None, Bars(Console())).keywords["log"]  # type: ignore[attr-defined]
+        return runner.session(tmp_path, None, Bars(Console())).keywords["log"]  # type: ignore[attr-defined]
 
     assert log() == tmp_path / "_scratch" / "spark.log"
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -394,7 +394,7 @@ def test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_ge
     tables = {item["table"]: item for item in read(result)["tables"]}
     assert set(tables) == {"user_info", "click_event", "enriched"}
     assert all(item["skipped"] is None for item in tables.values())
-    assert "enriched: " in pipeline("maintain").stdout
+    assert "\nenriched " in pipeline("maintain").stdout
     assert pipeline("maintain", "--keep", "soon").exit_code == 2
 
     pipeline.load(2)
@@ -420,7 +420,7 @@ def test_verify_finds_a_row_that_nobody_joined(pipeline: Pipeline) -> None:
     assert bad.exit_code == 1
     assert read(bad)["passed"] is False
     assert read(bad)["differences"] == 1
-    assert "1 row unexpected" in pipeline("verify").stdout
+    assert "1 row is unexpected in the target: user_id = 1, item_id = 1, gender = 'm'" in pipeline("verify").stdout
 
 
 # --- a held epoch --------------------------------------------------------------------------------------------------

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tests.orchestration.test_cli import SCRIPT
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.console.quarantined import listing
+from tidegate.orchestration.console.shown import shown
+from tidegate.pipelines.facts.quarantine import ReasonSums
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum
 from tidegate.pipelines.testing import Harness
 
@@ -145,10 +144,9 @@ def test_each_explains_itself_with_examples(verb: str) -> None:
 def test_a_reason_is_listed_though_nobody_gave_a_name() -> None:
     """As a program may discard rows."""
     found = QuarantinedSum("discarded", "unmatched:key-absent@u", 1, 1, (1, 0), (1, 0), (2, 0), because="test orders")
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(*listing({("enriched", ""): [found]}))
-    shown = [line for line in console.export_text().splitlines() if "key-absent" in line]
-    assert shown[0].split()[-4:] == ["1970-01-01", "00:00:00", "test", "orders"]
+    lines = "\n".join(map(str, shown(ReasonSums.of("enriched", "", [found])))).splitlines()
+    [line] = [line for line in lines if "key-absent" in line]
+    assert line.split()[-4:] == ["1970-01-01", "00:00:00:", "test", "orders"]
 
 
 TWO_OUTPUTS = """

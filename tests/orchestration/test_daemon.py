@@ -69,8 +69,8 @@ def test_checks_of_a_cancelled_run_are_reported_until_a_later_run_has_run_them(d
     assert dagster.ended(run_id) == "CANCELED"
     (message,) = until(lambda: dagster.alerts("check-not-run", run_id=run_id), "the alert of the cancelled run")
     assert (message["state"], message["pipeline"]) == ("open", "strict")
-    assert "strict/s_enriched_click_staged: gate" in message["checks_not_run"]
-    gate = lambda: dagster.shown("gate", "strict", "s_enriched_click_staged")  # noqa: E731
+    assert "strict/s_enriched_click_staged: rows" in message["checks_not_run"]
+    gate = lambda: dagster.shown("rows", "strict", "s_enriched_click_staged")  # noqa: E731
     until(lambda: gate() == "FAILED", "the held gate is failed, though a newer run never came to it")
     again = dagster.launch("strict")
     assert dagster.ended(again) == "FAILURE", "its epoch is still held, by a check that ran"
@@ -208,16 +208,16 @@ def test_a_service_that_is_not_dagsters_is_seen_in_it_and_its_held_gate_is_repor
         assert shown["summary"].startswith("epoch 1 is published: 2 rows,")
         assert shown["summary"].endswith("outside of Dagster")
         assert not shown["run"]
-        until(lambda: dagster.checked("gate", *staged) == ["SUCCEEDED"], "its verdict, which is stored after it")
+        until(lambda: dagster.checked("rows", *staged) == ["SUCCEEDED"], "its verdict, which is stored after it")
         made = {name: status for name, status in dagster.statuses("service").items() if "o_" in name}
         assert made == dict.fromkeys(("o_click_event", "o_user_info", staged[1], published[1]), "FRESH")
         hand.clicks(9)
-        until(lambda: "FAILED" in dagster.checked("gate", *staged), "Dagster shows that the gate holds")
+        until(lambda: "FAILED" in dagster.checked("rows", *staged), "Dagster shows that the gate holds")
         (message,) = until(lambda: dagster.alerts("gate-held", pipeline="service"), "the alert of the held gate")
         assert (message["insert"], message["epoch"]) == ("o_enriched_click", 2)
         dagster.ticked()
         assert len(dagster.alerts("gate-held", pipeline="service")) == 1
-        assert dagster.checked("gate", *staged) == ["FAILED", "SUCCEEDED"]
+        assert dagster.checked("rows", *staged) == ["FAILED", "SUCCEEDED"]
     finally:
         assert service["Service"]["KillMode"] == "mixed"
         os.kill(process.pid, signal.SIGTERM)

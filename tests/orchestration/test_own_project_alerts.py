@@ -179,7 +179,7 @@ def test_lag_beside_a_schedule_that_is_on_says_what_its_last_tick_did(project: O
 
 
 def test_a_held_gate_is_not_tried_again_and_stays_red_while_runs_are_queued(project: OwnProject) -> None:
-    gate = lambda: project.checked("gate", "held", "enriched_click_staged")[0]  # noqa: E731
+    gate = lambda: project.checked("rows", "held", "enriched_click_staged")[0]  # noqa: E731
     project.put("held/users/1.json", user(1))
     project.put("held/clicks/1.json", {"user_id": 9})
     run_id = project.launch("__ASSET_JOB", assets=project.group("held"))

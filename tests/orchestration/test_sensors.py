@@ -12,7 +12,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-from dagster._core.storage.tags import WILL_RETRY_TAG
 from deltalake import DeltaTable, write_deltalake
 
 from tests.assets.clicks import REASON, Hand, handmade, pipeline
@@ -20,6 +19,7 @@ from tests.orchestration.conftest import SHOP
 from tests.orchestration.services import MailServer, Webhook, free_port
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
+from tidegate.assets.names import WILL_RETRY
 from tidegate.assets.watched import WatchedInsert
 from tidegate.orchestration.alerts.gates import held_epoch
 from tidegate.orchestration.alerts.incident import Incident
@@ -115,7 +115,7 @@ class TestHeldGates:
     def test_what_no_run_has_judged_has_no_link_to_a_run(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
         asset = dg.AssetKey(["clicks", "enriched_click_staged"])
-        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="gate", passed=False)
+        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="rows", passed=False)
         for event in (shown, dg.AssetMaterialization(asset)):
             instance.report_runless_asset_event(event)
             tick(definitions, instance)
@@ -488,11 +488,11 @@ class TestFinishedRuns:
     ):
         cursor = tick(definitions, instance)
         run_id = failing_run(definitions, lake, instance)
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "true"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "true"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert webhook.messages == []
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "false"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "false"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]

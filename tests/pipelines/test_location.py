@@ -24,7 +24,6 @@ ROOMS = (
 NO_LAKE = {
     "assets/components.py": "a project of Dagster",
     "assets/factories.py": "Dagster's settings",
-    "assets/lost_runs.py": "a lock, /proc",
     "assets/scaffold.py": "a project of Dagster",
     "orchestration/alerts/tables.py": "a script",
     "orchestration/alerts/channels.py": "an address of the web",

@@ -8,7 +8,7 @@ import uuid
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import canonical, later, stored
@@ -59,6 +59,9 @@ class Pin:
     `horizon`: for an event-time release, how far retention had gone when it was planned: rows before this (ms, UTC)
     find nothing. None if no version was removed.
     """
+
+    OPTIONAL: ClassVar = ("horizon",)
+    """What its JSON has only if there is one."""
 
     table: str
     generation: int

@@ -100,10 +100,14 @@ class ProcessPlanner(ReleasePlanner):
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """See `ReleasePlanner.anew`: so a function that fails at a record can be corrected. Also raises PlanningError
         if keys have moved to other buckets."""
-        if not isinstance(planned, ProcessPlan) or planned.tables != [item.table for item in self.spec.inputs]:
+        if not isinstance(planned, ProcessPlan) or self.reads_otherwise(planned):
             raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(planned.tables)}")
         self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.process.base))
         return self._in_the_place_of(planned)
+
+    def reads_otherwise(self, planned: ReleasePlan) -> bool:
+        """See `ReleasePlanner.reads_otherwise`."""
+        return planned.tables != [item.table for item in self.spec.inputs]
 
     def _check_unchanged(self, state: StateBefore) -> None:
         """Checked before a plan is stored: a plan that cannot be staged would keep the script with the old key from

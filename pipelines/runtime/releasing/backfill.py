@@ -80,7 +80,7 @@ class BackfillPlanner(EventTimePlanner):
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
         if rows == 0:
             fill = replace(fill, new=())
-        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
+        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins], replaced)
         self._refuse_lost_versions(seen.pins, fill.oldest, replaced)
         self._refuse_closed_files(replaced)
         quarantined = quarantined_in(epochs) if lots else []

@@ -9,11 +9,12 @@ since.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, reduce
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
+from tidegate.pipelines.records.kinds import Count, Note, fact
 from tidegate.pipelines.runtime.definitions import as_defined
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -52,8 +54,12 @@ from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.text import counted
+from tidegate.pipelines.text import key as shown_key
 
 EXAMPLES = 10
+
+SHOWN = 20
+"""Differences, and epochs, that a person is shown."""
 
 Place = Literal["publish", "quarantine", "drop", "violation"]
 EpochState = Literal["equal", "different", "rows lost", "beyond retention", "other script"]
@@ -67,8 +73,29 @@ class RowDifference:
 
     place: Place
     kind: Literal["missing", "unexpected"]
-    rows: int
+    rows: Count
     keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        rows = counted(self.rows, "row")
+        is_, are = ("is", "has") if self.rows == 1 else ("are", "have")
+        missing = self.kind == "missing"
+        match self.place:
+            case "publish":
+                text = f"{rows} {is_} missing in the target" if missing else f"{rows} {is_} unexpected in the target"
+            case "quarantine":
+                text = f"{rows} {is_} {self.kind} in the quarantine"
+            case "drop":
+                text = f"{rows} {are} {'not been' if missing else 'been'} dropped, against what its pins give"
+            case _:
+                text = f"{rows} {are} {'not been' if missing else 'been'} counted as violating a constraint, against it"
+        return f"{text}: {'; '.join(map(_row_key, self.keys))}" if self.keys else text
+
+
+def _row_key(text: str) -> str:
+    """A row of `RowDifference.keys` for people: `id = 7, name = 'ann'`; a reason as it is."""
+    found = json.loads(text) if text.startswith("{") else None
+    return text if found is None else shown_key(found)
 
 
 @dataclass(frozen=True)
@@ -96,16 +123,19 @@ class VerifyReport:
     script_differs: bool = False
 
     @property
-    def differences(self) -> int:
+    @fact()
+    def differences(self) -> Count:
         """Rows that are missing or unexpected."""
         return sum(difference.rows for epoch in self.epochs for difference in epoch.differences)
 
     @property
-    def rows(self) -> int:
+    @fact()
+    def rows(self) -> Count:
         """Released rows that were recomputed."""
         return sum(epoch.rows for epoch in self.epochs if epoch.state in ("equal", "different"))
 
     @property
+    @fact()
     def passed(self) -> bool:
         """Whether nothing was found. Epochs beyond retention do not count: see `unproved`. Epochs of another script do
         count, since nobody can say what their rows should be; so do rows that are gone though no retention has removed
@@ -115,19 +145,48 @@ class VerifyReport:
         )
 
     @property
-    def unproved(self) -> tuple[EpochReport, ...]:
+    @fact()
+    def unproved(self) -> Count:
         """Epochs that cannot be recomputed any more."""
+        return len(self.not_proved)
+
+    @property
+    def not_proved(self) -> tuple[EpochReport, ...]:
+        """Those epochs."""
         return tuple(epoch for epoch in self.epochs if epoch.state not in ("equal", "different"))
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return {
-            **asdict(self),
-            "differences": self.differences,
-            "rows": self.rows,
-            "passed": self.passed,
-            "unproved": len(self.unproved),
-        }
+    @property
+    def note(self) -> Note:
+        """What was found, and below it what differs."""
+        if not self.epochs:
+            return Note(f"{self.insert}: nothing is published yet", details=self.problems)
+        proved = len(self.epochs) - self.unproved
+        text = f"{self.insert}: {counted(self.rows, 'released row')} in {counted(proved, 'epoch')} recomputed"
+        if self.passed:
+            rest = f", {counted(self.unproved, 'epoch')} cannot be recomputed" if self.unproved else ""
+            return Note(f"{text}, no row differs{rest}", "good", details=tuple(self._details()))
+        lost, others = (sum(epoch.state == state for epoch in self.epochs) for state in ("rows lost", "other script"))
+        differ = "differs" if self.differences == 1 else "differ"
+        found = [f"{counted(self.differences, 'row')} {differ}"] if self.differences else []
+        found += [f"{counted(lost, 'epoch')} read rows that are lost"] if lost else []
+        found += [counted(len(self.problems), "problem")] if self.problems else []
+        found += [f"{counted(others, 'epoch')} of another script"] if others else []
+        return Note(f"{text}, {' and '.join(found)}", "bad", details=tuple(self._details()))
+
+    def _details(self) -> Iterator[str]:
+        if self.script_differs:
+            yield "by the definition in the lake: the script defines this INSERT differently"
+        yield from self.problems
+        found = [(epoch, item) for epoch in self.epochs for item in epoch.differences]
+        yield from (f"epoch {epoch.generation}/{epoch.epoch}: {item}" for epoch, item in found[:SHOWN])
+        if len(found) > SHOWN:
+            yield "and more: see --json"
+        if beyond := sum(epoch.beyond_retention for epoch in self.epochs):
+            yield f"{counted(beyond, 'row')} found nothing: retention had removed the versions of their time"
+        for epoch in self.not_proved[:SHOWN]:
+            yield f"epoch {epoch.generation}/{epoch.epoch}: {epoch.state} ({epoch.detail})"
+        if self.unproved > SHOWN:
+            yield f"and {counted(self.unproved - SHOWN, 'more epoch')}"
 
 
 Counts = dict[str, dict[tuple[int, int], int]]

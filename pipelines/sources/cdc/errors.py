@@ -12,6 +12,7 @@ from tidegate.pipelines.errors import SourceError, SourceUnreachable
 NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
 RETRY = NextCommand("run", does="reads the same range again")
 FRESH = commands.resnapshot("TABLE", "a new generation of the table: snapshot, then log")
+"""What a reader advises that does not know the table's name in the script; `Advice.of_table` puts it in."""
 STATE = "the step is planned, none of its rows are committed; what was committed before stands"
 AGAIN = "run the same command again: it goes on at this step"
 

@@ -27,6 +27,7 @@ from tidegate.pipelines.frames import given
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.datagen.options import OPTIONS, FieldSpec, check, field_specs, schedule, seed
 from tidegate.pipelines.syntax.types import APPROXIMATE, BINARIES, INTEGERS, STRINGS, Kind, quoted
+from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -258,7 +259,7 @@ class DatagenSource(Source):
 
 def _summary(start: int, stop: int, limit: int | None) -> str:
     if start == stop:
-        return "no row is due yet" if stop != limit else f"all of {limit} rows"
+        return "no row is due yet" if stop != limit else f"all of {counted(stop, 'row')}"
     return f"rows {start + 1}-{stop}" + ("" if limit is None else f" of {limit}")
 
 

@@ -354,12 +354,14 @@ def read_columns(cursor: Cursor, database: str, table: str) -> tuple[SourceColum
     """The columns that the table has now, in their order; none for a table that is not there."""
     cursor.execute(
         "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
-        " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH"
+        " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH,"
+        " COALESCE(GENERATION_EXPRESSION, '') <> '', EXTRA"
         " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (database, table),
     )
     columns = []
-    for name, kind, whole, charset, precision, scale, fraction, length, nullable, characters in cursor.fetchall():
+    for row in cursor.fetchall():
+        name, kind, whole, charset, precision, scale, fraction, length, nullable, characters, generated, extra = row
         columns.append(
             SourceColumn(
                 name=name,
@@ -372,6 +374,8 @@ def read_columns(cursor: Cursor, database: str, table: str) -> tuple[SourceColum
                 length=_int(length),
                 nullable=nullable == "YES",
                 characters=_int(characters),
+                generated=bool(generated),
+                auto_increment="auto_increment" in (extra or "").lower(),
             )
         )
     return tuple(columns)

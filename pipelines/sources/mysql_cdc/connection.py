@@ -17,6 +17,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
+from tidegate.pipelines.progress import Progress, Task
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     IS_LOCKED,
     LOCK_WAIT_S,
@@ -24,6 +25,7 @@ from tidegate.pipelines.sources.mysql_cdc.errors import (
     LOST,
     UNLOCK,
     UNREACHABLE,
+    TableLocked,
     code_and_text,
 )
 
@@ -197,12 +199,7 @@ def explain(error: Exception, where: str) -> SourceError:
             next_command=f"check username and password, then {again}",
         )
     if code == LOCKED:
-        return SourceError(
-            IS_LOCKED,
-            where=where,
-            state=state,
-            next_command=f"{UNLOCK}, then {again}",
-        )
+        return TableLocked(IS_LOCKED, where=where, state=state, next_command=f"{UNLOCK}, then {again}")
     if code in LOST or isinstance(error, OSError):
         return SourceUnreachable(
             f"the connection was lost: {text}",
@@ -211,6 +208,30 @@ def explain(error: Exception, where: str) -> SourceError:
             next_command=f"{again}: it goes on from there",
         )
     return SourceError(f"the server says: ({code}) {text}", where=where, state=state, next_command=again)
+
+
+def execute_once_unlocked(cursor: Cursor, statement: str, table: str, progress: Progress) -> None:
+    """Execute a statement that reads `table`, while `progress` says that a lock on it is waited for. Raises pymysql's
+    error (LOCKED) where it is not released within LOCK_WAIT_S."""
+    waits: Task | None = None
+    for turns in range(len(_LOCK_WAITS), 0, -1):
+        try:
+            cursor.execute(f"SET lock_wait_timeout = {_LOCK_WAITS[-turns]}")
+            cursor.execute(statement)
+            break
+        except pymysql.err.MySQLError as error:
+            if code_and_text(error)[0] != LOCKED or turns == 1:
+                raise
+            waits = waits or progress.task(f"waiting for a lock on {table}", 1)
+            waits.note(f"another session holds it; {sum(_LOCK_WAITS[1 - turns :])} s left")
+        finally:
+            cursor.connection.query(f"SET lock_wait_timeout = {LOCK_WAIT_S}")
+    if waits is not None:
+        waits.advance(1)
+
+
+_LOCK_WAITS = (1, *[5] * 5, 4)
+"""So long (s) is waited each time, LOCK_WAIT_S in all."""
 
 
 class Client(Connection):

@@ -36,7 +36,7 @@ LOCKED = 1205
 """Another session holds a lock for longer than a statement waits."""
 LOCK_WAIT_S = 30
 """A statement waits so long (s) for a lock on a table; the servers' own default is a day, or a year."""
-IS_LOCKED = f"the table has been locked by another session for more than {LOCK_WAIT_S} s"
+IS_LOCKED = f"another session holds a lock on the table for longer than is waited ({LOCK_WAIT_S} s)"
 UNLOCK = (
     "see who holds the lock (SHOW FULL PROCESSLIST: LOCK TABLES, or an ALTER TABLE that waits for a long transaction), "
     "and let that session end"

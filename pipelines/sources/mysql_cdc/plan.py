@@ -68,6 +68,9 @@ class BinlogStep:
     `birth` is of the file that the span ends in, `start_birth` of the one that it starts in (None in plans of older
     versions). `flip_at`: the step that reaches this position flips; None after the flip.
     `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
+    `all_seen_from`: of XA transactions, see `WantedTable`.
+    `columns` as the step follows them (`widening.followed`); `columns_before`: as the step before did, if that was
+    otherwise.
     `all_seen_from`: of XA transactions, see `WantedTable`. `cascades`: when the step was planned; `earlier_cascades`:
     when the one before was. What the step reads happened in between.
     """
@@ -83,6 +86,7 @@ class BinlogStep:
     known_at: int = 0
     server: str = ""
     all_seen_from: BinlogPosition | None = None
+    columns_before: tuple[SourceColumn, ...] = ()
     cascades: Cascades = NO_CASCADES
     earlier_cascades: Cascades = NO_CASCADES
 
@@ -120,6 +124,7 @@ class BinlogStep:
             "known_at": self.known_at,
             "server": self.server,
             "all_seen_from": _stored(self.all_seen_from),
+            "columns_before": [column.to_json() for column in self.columns_before],
             "cascades": self.cascades.to_json(),
             "earlier_cascades": self.earlier_cascades.to_json(),
         }
@@ -138,7 +143,7 @@ def _position(stored: Json | None) -> BinlogPosition | None:
 
 def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
     """A plan's ranges, read back."""
-    columns = tuple(SourceColumn.from_json(column) for column in ranges["columns"])
+    columns, before = (tuple(map(SourceColumn.from_json, ranges.get(key, ()))) for key in ("columns", "columns_before"))
     birth = Birth.from_json(ranges["birth"])
     if ranges["kind"] == "snapshot":
         return MysqlSnapshotStep(
@@ -164,7 +169,8 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
         start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
         known_at=int(ranges.get("known_at", 0)),
         server=ranges.get("server", ""),
-        all_seen_from=_position(ranges["all_seen_from"]),
+        all_seen_from=_position(ranges.get("all_seen_from")),
+        columns_before=before,
         cascades=Cascades.from_json(ranges["cascades"]),
         earlier_cascades=Cascades.from_json(ranges["earlier_cascades"]),
     )

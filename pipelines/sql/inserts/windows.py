@@ -31,6 +31,10 @@ from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import Known, Name, Scalar, place, spanned
 from tidegate.pipelines.syntax.types import APPROXIMATE, INTERVALS, NESTED, STRING, FlinkType, Kind, quoted
 
+WRITTEN_FIRST = (
+    "write the inner one INTO a table WITH ('connector' = 'delta', 'path' = …), and read it by a second table"
+)
+
 BOUNDS = ("window_start", "window_end")
 WINDOW_COLUMNS = (*BOUNDS, "window_time")
 GROUP_BY_WINDOWS = "GROUP BY window_start, window_end"
@@ -199,7 +203,11 @@ class WindowedCompiler:
         for tree in trees:
             for inner in tree.find_all(exp.Anonymous):
                 if inner.name.upper() in AGGREGATES:
-                    raise self._error(place(inner) or span, "an aggregate of an aggregate", "write it into two INSERTs")
+                    raise self._error(
+                        place(inner) or span,
+                        "an aggregate of an aggregate",
+                        WRITTEN_FIRST,
+                    )
         self.rows.seen.clear()
         arguments = tuple(self.over_rows.of(tree, span) for tree in trees)
         self._no_bounds("an aggregate", "it is the same for all rows of a window")

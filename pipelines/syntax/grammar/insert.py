@@ -91,7 +91,7 @@ class WindowGrammar(CreateGrammar):
 ROWS_STAY = "a pipeline gives every probe row as a row of its own: aggregate what it publishes"
 BY_WINDOWS = f"a stream is grouped by windows: {EXAMPLE} GROUP BY window_start, window_end"
 TEMPORAL = "write JOIN build FOR SYSTEM_TIME AS OF probe.time ON …"
-INSERT_EACH = "write one INSERT for each SELECT"
+INSERT_EACH = "write each SELECT as an INSERT INTO a table of its own, and put these together where they are read"
 
 REFUSED_CLAUSES = {
     TokenType.GROUP_BY: ("GROUP BY", BY_WINDOWS),

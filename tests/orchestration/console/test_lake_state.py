@@ -12,10 +12,11 @@ from rich.console import Console
 
 from tests.assets.clicks import REASON, handmade, pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.orchestration.console.lake_state import lake_state, plainly
+from tidegate.orchestration.console.shown import plainly
+from tidegate.orchestration.console.shown import shown as lines
 from tidegate.pipelines.commands import RUN, Commands, advice
 from tidegate.pipelines.lake import StuckRow
-from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.runtime.status import Stuck, status
 
 MINUTE = 60_000
 HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
@@ -24,7 +25,7 @@ HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
 def shown(rows: HandmadeLake, now: int) -> str:
     """The lines of a status at this moment (ms, UTC)."""
     console = Console(file=io.StringIO(), width=200)
-    for item in lake_state(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
+    for item in lines(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
         console.print(item, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -35,7 +36,7 @@ def test_who_is_waited_for_and_whether_anybody_is_at_it(tmp_path: Path) -> None:
     rows.landed(rows.probe, 1, 5, at=2 * MINUTE, lag_ms=700)
     reported = shown(rows, 5 * MINUTE)
     assert "enriched_click waits until user_info is complete." in reported
-    assert "Nobody works on user_info.   next:  tidegate run clicks.sql --lake /data/lake   (goes on" in reported
+    assert "Nobody works on user_info.\n  next:  tidegate run clicks.sql --lake /data/lake   (goes on" in reported
     assert "nobody for" not in reported, "that a lease was held is not known"
     with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
         leases.acquire(rows.build)
@@ -82,11 +83,11 @@ def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> 
     rows = handmade(tmp_path / "lake")
     rows.begun(rows.build, 1, 0)
     stuck = [
-        StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored())
+        Stuck.of(StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored()))
         for name, command in (("clicks", RUN), (rows.build, ""))
     ]
     found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
-    reported = [str(line) for line in lake_state(found, HERE)]
+    reported = [str(line) for line in lines(found, HERE)]
     assert [line for line in reported if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
-    as_json = json.loads(plainly(found, HERE, as_json=True) or "")
+    as_json = json.loads(plainly(found, HERE, as_document=True) or "")
     assert [item["next"] for item in as_json["stuck"]] == ["tidegate run clicks.sql --lake /data/lake", ""]

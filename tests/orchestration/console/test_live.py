@@ -17,8 +17,8 @@ from rich.console import Console
 from tests.assets.clicks import handmade
 from tests.orchestration.services import until
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.orchestration.console.lake_state import watch
 from tidegate.orchestration.console.screen import Screen
+from tidegate.orchestration.console.watching import watch
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.runtime.status import LakeStatus, status
 

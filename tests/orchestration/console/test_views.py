@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from tests.pipelines.runtime.handmade import pipeline
-from tidegate.orchestration.console.views import of_published, published_line, reconciled_lines, run_tables, tick_line
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines import text
-from tidegate.pipelines.commands import AS_WRITTEN
+from tidegate.pipelines.facts.run import PublishedEpoch, ReleasedInsert, Run, TickDone
 from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.runtime.continuous import Tick
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
-from tidegate.pipelines.runtime.runner import Released, RunReport
+from tidegate.pipelines.runtime.runner import Released
 from tidegate.pipelines.text import sentence
 from tidegate.quality_checks.against_source import RowDifference
 
@@ -29,21 +27,24 @@ DONE = Published("enriched", 1, 2, 5, 2, PLAN, STAGED)
 
 def test_dropped_rows_are_counted() -> None:
     released = Released("enriched", (DONE, DONE))
-    console = Console(width=120)
-    with console.capture() as printed:
-        console.print(*run_tables(pipeline(), RunReport(releases=(released,)), Path("/lake")), sep="\n")
-    [heads] = [line.split() for line in printed.get().splitlines() if "published" in line]
-    [numbers] = [line.split() for line in printed.get().splitlines() if line.startswith("enriched ")]
+    found = Run("p", True, (), (), (ReleasedInsert.of(released),))
+    heads, numbers = (line.split() for line in "\n".join(map(str, shown(found))).splitlines()[:2])
     assert dict(zip(heads, numbers, strict=False)) == {
         "INSERT": "enriched", "published": "10", "quarantined": "4", "dropped": "2,006", "epochs": "2",
     }  # fmt: skip
-    assert of_published(DONE)["dropped"] == 1_003
-    assert published_line(DONE).endswith("5 rows, 2 rows quarantined, 1,003 rows dropped by WHERE or INNER.")
-    assert "epoch 2: 5 published, 2 quarantined, 1,003 dropped" in tick_line(Tick(1, (), (released,), (), 0.1))
+    done = PublishedEpoch.of(DONE)
+    assert as_json(done) == {
+        "insert": "enriched", "generation": 1, "epoch": 2, "rows": 5, "quarantined": 2, "dropped": 1_003, "pins": [],
+        "published": True,
+    }  # fmt: skip
+    [line] = map(str, shown(done))
+    assert line.endswith("5 rows, 2 rows quarantined, 1,003 rows dropped by WHERE or INNER.")
+    tick = TickDone.of(Tick(1, (), (released,), (), 0.1))
+    assert "epoch 2: 5 published, 2 quarantined, 1,003 dropped" in tick.line
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "sql"),
     [
         (Decimal(55240), "55240"),
         (Decimal("1E+3"), "1000"),
@@ -55,17 +56,12 @@ def test_dropped_rows_are_counted() -> None:
         (datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05"),
     ],
 )
-def test_a_value_is_shown_as_people_write_it(value: object, shown: str) -> None:
-    assert text.value(value) == shown
+def test_a_value_is_shown_as_people_write_it(value: object, sql: str) -> None:
+    assert text.value(value) == sql
 
 
 def test_a_key_that_differs_is_shown_plainly() -> None:
-    found: Any = SimpleNamespace(
-        table="users", passed=False, differences=1, unsettled=0, rows=3, cut=SimpleNamespace(text="b:4"),
-        shown=(RowDifference({"id": Decimal(55240)}, "missing"),),
-    )  # fmt: skip
-    compared = [str(line) for line in reconciled_lines([found], AS_WRITTEN)]
-    assert any("id = 55240 is not in the lake" in line for line in compared), compared
+    assert str(RowDifference({"id": Decimal(55240)}, "missing")) == "id = 55240 is not in the lake"
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from tests.orchestration.browser import chromium
 from tests.orchestration.services import ROOT
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.report import gather, render
+from tidegate.orchestration.report import render
 from tidegate.pipelines.commands import Commands
+from tidegate.pipelines.facts.report import gather
 from tidegate.pipelines.lake import AlertRow, Lake, SplitRow
 
 VOID = {"meta", "br"}
@@ -146,9 +147,9 @@ def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: Handm
     commands = Commands(Path("/srv/clicks.sql"), Path("/data/lake"))
     said = text_of(render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND), commands))
     head = said.partition("landed, all sources")[0]
-    assert "enriched_click, epoch 2: why, and what to do 2 rows have no match." in head
-    assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake joins the rows again" in head
-    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake quarantines them" in head
+    assert "Held: epoch 2 of enriched_click 2 rows have no match." in head
+    assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake (joins again)" in head
+    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake (quarantines them)" in head
     quarantine = said.partition("Quarantine by reason")[2]
     assert "tidegate quarantine show /srv/clicks.sql enriched_click --lake /data/lake" in quarantine
 
@@ -158,12 +159,12 @@ def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
     rows.begun(rows.build, 1, 10 * SECOND)
     rows.landed(rows.probe, 1, 5, at=20 * SECOND)
     said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "Nobody loads user_info tidegate run SCRIPT goes on where the last run stopped" in said
+    assert "Nobody works on user_info. tidegate run SCRIPT (goes on where it stopped)" in said
     with closing(rows.lake.leases("tidegate run of somebody")) as leases:
         leases.acquire(rows.build)
         said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "user_info is being loaded by tidegate run of somebody" in said
-    assert "Nobody loads" not in said
+    assert "enriched_click waits until user_info is complete." in said
+    assert "Nobody works" not in said
 
 
 def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plays import taken_up
-from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError, SourceError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
@@ -29,10 +29,16 @@ from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, StreamPlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.landing.opening import position_of
+from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
-from tidegate.pipelines.runtime.stored_definitions import declares, defined_at, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.stored_definitions import (
+    declares,
+    defined_at,
+    inserts_beside,
+    left_behind,
+    mixed_definitions,
+)
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import digest_of, table_form
@@ -192,12 +198,31 @@ def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(t
     lake = Lake(tmp_path)
     landed = Definitions(lake, pipeline, {"BROKER": "b:9092"}, lambda: 0)
     store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
+    store(lake, WatermarkRow("orders", 1, 1, 0, 1, 0, False))
     landed.number("insert copied")
     assert as_defined(lake, pipeline, "copied") is pipeline
     with pytest.raises(PlanningError, match="the environment has no BROKER"):
         Definitions(lake, pipeline, {}, lambda: 0).require()
     other = compile_script(script.replace("'paying'", "'orders'"))
     assert as_defined(lake, other, "copied") is not other
+
+
+def test_the_insert_of_another_script_has_its_target_where_that_script_lies(tmp_path: Path) -> None:
+    """Retention asks for it. A script that is moved with its lake takes its target along."""
+    script = SCRIPT.replace("gender STRING) WITH ('connector' = 'scripted');", "gender STRING) WITH ({});")
+    script = script.format("'connector' = 'delta', 'path' = 'out/enriched'")
+    first = tmp_path / "first"
+    other = compile_script(SCRIPT.partition("INSERT")[0].replace("enriched", "others"))
+    written = compile_script(script, path=str(first / "scripts" / "a.sql"))
+    found = Definitions(Lake(first / "lake"), written, {}, lambda: 0)
+    store(found.lake, source_row("insert enriched", 1, 1, 0, Step({}), found.number("insert enriched")))
+    for folder in (first, tmp_path / "second"):
+        if folder != first:
+            first.rename(folder)
+        lake = Lake(folder / "lake")
+        beside = inserts_beside(lake, other, "users")["enriched"]
+        assert beside is not None
+        assert str(lake.target_path(beside.table("enriched"))) == str(folder / "scripts" / "out" / "enriched")
 
 
 def test_an_epoch_has_the_definition_that_held_when_it_was_planned(tmp_path: Path) -> None:
@@ -475,7 +500,7 @@ def test_an_insert_that_was_left_out_is_named_where_it_holds_retention_back(tmp_
         found = settled_status(definitions.lake, None)
         assert found.holding_back == ({"enriched": held} if held else {})
         note = "enriched is left out of its script: retention of users spares what it may still join"
-        assert any(note in str(line) for line in lake_state(found)) == bool(held)
+        assert any(note in str(line) for line in shown(found)) == bool(held)
 
 
 def test_a_new_insert_into_a_target_of_other_columns_is_refused_before_it_is_planned(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import adopted, mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
-from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
@@ -470,7 +470,7 @@ def test_status_shows_how_far_back_rows_go_and_who_was_left_out(tmp_path: Path) 
     assert (found.sources[1].rows, found.sources[1].removed, found.sources[1].since) == (20, 12, 13_000)
     assert found.to_json()["sources"][1]["since"] == 13_000
     reason = "rows go back to 1970-01-01 00:00:13 UTC; 12 rows that landed before are gone"
-    assert any(reason in str(line) for line in lake_state(found))
+    assert any(reason in str(line) for line in shown(found))
     definitions.number(insert_owner("converted"))
     Definitions(hand.lake, script(NOW), {}, lambda: 0).leave_out(hand.lake.leases("a run"))
     assert status(hand.lake).holding_back == {"converted": ("orders",)}

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.console.lake_state import lake_state
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
 
@@ -53,7 +53,7 @@ def rendered(found: LakeStatus) -> list[str]:
     """The state as people see it."""
     console = Console(width=200)
     with console.capture() as captured:
-        for part in lake_state(found):
+        for part in shown(found):
             console.print(part)
     return captured.get().splitlines()
 

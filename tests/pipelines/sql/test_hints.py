@@ -40,7 +40,7 @@ FOLLOWED = {
     ),
     "a target that is read": (
         FIRST + "; INSERT INTO shown SELECT item, name FROM named",
-        "read that path by a second table",
+        "read it by a second table",
         READ_AGAIN + FIRST + "; INSERT INTO shown SELECT item, name FROM named_again",
     ),
     "a table in two roles": (

@@ -52,11 +52,13 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import (
     schema_of,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements import ddl, query
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.shape import Shape
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
     CommitTimes,
     Events,
     EventStream,
     gtid_indices,
+    is_half_of_alter,
     require_known,
 )
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
@@ -224,6 +226,10 @@ class Decoder:
         self._temporary: dict[int, set[int]] = {}
         """Connections that have a TEMPORARY table of the wanted one's name, by the server that they are connections of:
         a replica logs those of its source under the source's own numbers."""
+        self._shapes: dict[str, Shape] = {}
+        """The shapes of declared columns that were altered."""
+        self._half_of_alter = False
+        """Whether the current event group is a part of an ALTER that another one ends."""
         self._distributed: set[tuple[str, ...]] = set()
         """The XA transactions that were read to their end and have no row of the table."""
         self._rows_since_begin = False
@@ -251,16 +257,19 @@ class Decoder:
 
     def _changes(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
         """Rows of the events between statements, all at once; and what each statement means."""
-        first = 0
+        first, begins = 0, gtid_indices(events)
         for index in [*_statements(events), len(events)]:
             yield from self._rows(events[first:index], times[first:index])
+            begun = begins[(begins >= first) & (begins < index)]
+            if len(begun):
+                self._half_of_alter = is_half_of_alter(events, int(begun[-1]))
             if index == len(events):
                 return
             if events.types[index] == Event.XA_PREPARE:
                 self._refuse_distributed(events.place(index), self._rows_since_begin)
             elif events.types[index] == Event.TRANSACTION_PAYLOAD:
                 yield from self._compressed_transaction(events, index, int(times[index]))
-            else:
+            elif not self._half_of_alter:
                 yield from self._statement(events, index, int(times[index]))
             first = index + 1
 
@@ -324,7 +333,14 @@ class Decoder:
         )
         origin = int(unsigned_at(events.data, events.starts[index : index + 1] + SERVER_AT, 4)[0])
         temporary = self._temporary.setdefault(origin, set())
-        judged = ddl.judge(statement, self._table, temporary=temporary, lower=self._lower, where=place)
+        judged = ddl.judge(
+            statement,
+            self._table,
+            temporary=temporary,
+            shapes=self._shapes,
+            lower=self._lower,
+            where=place,
+        )
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"

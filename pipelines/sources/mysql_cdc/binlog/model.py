@@ -109,8 +109,9 @@ NO_CASCADES = Cascades()
 class WantedTable:
     """A table to read, with the declared columns in output order and the columns of the declared primary key.
 
-    `columns` are as information_schema described them when the generation began (a column may have been dropped
-    since); their names are the output's names and are matched without regard to case. `other_key`: the table's own
+    `columns` are as wide as any that the generation has seen, up to when the range was planned (`widening.followed`);
+    their names are the output's names and are matched without regard to case. `before`: the same when the step before
+    was planned, for a range that its step begins with; else none. `other_key`: the table's own
     primary key is another, or there is none, so the declared one holds as long as an index does. `cascades_logged`:
     the server logs what foreign keys change by themselves. `cascades`: those that do, so that the row events of their
     tables must have the flag that says so: what a replica has from another server its engine may change below the log.
@@ -127,6 +128,7 @@ class WantedTable:
     cascades: Cascades = NO_CASCADES
     all_seen_from: BinlogPosition | None = None
     xa_grant: str = ""
+    before: tuple[SourceColumn, ...] = ()
 
     def is_named(self, database: str, name: str, lower: Lower) -> bool:
         """Whether a server that compares names by `lower` finds this table by these."""

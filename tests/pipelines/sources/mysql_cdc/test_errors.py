@@ -39,6 +39,7 @@ KINDS: list[tuple[ReadError, str]] = [
     (snapshot.ReaderRefused("denied"), f"give the grant back, then {AGAIN}"),
     (snapshot.ReaderLost("reset"), AGAIN),
     (binlog.ViewTooOld("altered"), AGAIN),
+    (binlog.TableLocked("locked"), f"{binlog.UNLOCK}, then {AGAIN}"),
     (snapshot.NotWritten("full"), f"make room on the lake's disk, or mend it, then {AGAIN}"),
     (snapshot.TableChanged("altered", next_command=FRESH), NEW),
 ]

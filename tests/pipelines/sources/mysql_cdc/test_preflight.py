@@ -109,8 +109,7 @@ TABLES = {
     "no such column": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY, gender INT)",),
         "the table has no column gendre; did you mean gender?",
-        "edit the CREATE TABLE of build; the table has id, gender. A lake that has landed the column stays as it is: "
-        "give the edited script another one (--lake DIR)",
+        "edit the CREATE TABLE of build; the table has id, gender",
         columns=(("id", "INT"), ("gendre", "INT")),
     ),
     "narrow type": Case(
@@ -449,11 +448,11 @@ def test_settings_of_mysql(variable: str, value: str, says: str) -> None:
     assert list(check_settings(MYSQL)) == []
     (found,) = check_settings(replace(MYSQL, variables={**MYSQL.variables, variable: value}))
     assert says in found.what
-    assert f"SET GLOBAL {variable}" in found.fix
+    assert f"SET GLOBAL {variable}" in str(found.fix)
 
 
 def test_a_server_that_is_too_old_to_be_set_right() -> None:
     variables = {name: value for name, value in MYSQL.variables.items() if name != "binlog_row_metadata"}
     (found,) = check_settings(replace(MYSQL, variables=variables))
     assert found.what == "the server has no binlog_row_metadata, so it is too old"
-    assert found.fix == "use MariaDB 10.5 or MySQL 8, or a later one"
+    assert str(found.fix) == "use MariaDB 10.5 or MySQL 8, or a later one"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,20 +14,28 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import position
-from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Crash, Driver, declare, on_server, small
+from tests.pipelines.sources.mysql_cdc.driver import CHUNK, Crash, Driver, context_of, declare, on_server, small
 from tests.pipelines.sources.mysql_cdc.replay import Replay, number
 from tests.pipelines.sources.mysql_cdc.writers import Writers
 from tidegate.pipelines.connectors.protocol import (
     KnowsItsEnd,
+    PlanRequest,
+    SourcePosition,
     StoredStep,
     Unread,
 )
 from tidegate.pipelines.connectors.table import SOURCE_TIME, Column, Table, WatermarkSpec
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.progress import LoggedProgress
+from tidegate.pipelines.runtime.failures import Failed
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.cdc import snapshot
-from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, plan
+from tidegate.pipelines.sources.mysql_cdc import CONNECTOR, connection, plan
+from tidegate.pipelines.sources.mysql_cdc.connection import EXACT
+from tidegate.pipelines.sources.mysql_cdc.errors import LOCK_WAIT_S, TableLocked
+from tidegate.pipelines.sources.mysql_cdc.snapshot import reading
+from tidegate.pipelines.sources.mysql_cdc.source import MysqlCdcSource
 from tidegate.pipelines.sql import compile_script
 
 
@@ -321,24 +332,36 @@ def test_unsigned_numbers_are_read_as_bigint_while_they_fit(
         driver.run()
 
 
-def test_a_declared_column_that_is_dropped_reads_null_and_is_noted(
-    spark: SparkSession, database: Database, tmp_path: Path
-) -> None:
-    database.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, w INT)", "INSERT INTO t VALUES (1, 10, 100)")
-    table = declare(database.options("t"), {"k": "INT", "v": "INT", "w": "INT"}, ["k"])
+def test_alters_that_change_no_value_are_followed(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE t (k INT PRIMARY KEY, v INT, w INT NOT NULL, s VARCHAR(2))",
+        "INSERT INTO t VALUES (1, 10, 100, 'a'), (3, 30, 0, 'c')",
+    )
+    table = declare(database.options("t"), {"k": "BIGINT", "v": "INT", "w": "BIGINT", "s": "STRING"}, ["k"])
     driver = Driver(spark, tmp_path, table)
     driver.run()
     assert "dropped" not in driver.landed[-1].position
-    database.execute("ALTER TABLE t DROP COLUMN v, ADD COLUMN x INT", "INSERT INTO t VALUES (2, 200, 7)")
+    database.execute(
+        "ALTER TABLE t MODIFY k BIGINT AUTO_INCREMENT, MODIFY w BIGINT NOT NULL, MODIFY s VARCHAR(3)",
+        "INSERT INTO t (k, v, w, s) VALUES (5000000000, 50, 6000000000, 'bcd')",
+        "ALTER TABLE t DROP COLUMN v, ADD COLUMN x INT, MODIFY s TEXT COMMENT 'x'",
+        "INSERT INTO t (k, w, s, x) VALUES (2, 200, 'xyzw', 7)",
+    )
     driver.run()
-    assert driver.state() == {(1,): (1, 10, 100), (2,): (2, None, 200)}
+    (one, three) = ((1, 10, 100, "a"), (3, 30, 0, "c"))
+    followed = [one, (2, None, 200, "xyzw"), three, (5_000_000_000, 50, 6_000_000_000, "bcd")]
+    assert sorted(driver.state().values()) == followed
     assert driver.landed[-1].position.endswith("; dropped on the server, NULL since then: v")
     database.execute("UPDATE t SET w = 101 WHERE k = 1")
     driver.run()  # a run later, when the table is known without the column
-    assert driver.state()[1,] == (1, None, 101)
+    assert driver.state()[1,] == (1, None, 101, "a")
     fresh = Driver(spark, tmp_path / "fresh", table)
     with pytest.raises(SourceError, match="the table has no column v"):
         fresh.run()
+    database.execute("ALTER TABLE t MODIFY k BIGINT, MODIFY w BIGINT NOT NULL AUTO_INCREMENT, ADD UNIQUE (w)")
+    database.execute("UPDATE t SET s = 'z' WHERE k = 1")
+    with pytest.raises(Exception, match="cannot be followed further: ALTER TABLE … MODIFY w BIGINT"):
+        driver.run()  # the 0 of an earlier row got another number
 
 
 @pytest.mark.parametrize("own", [{"expression": SOURCE_TIME}, {"metadata": "op_ts"}], ids=["SYSTEM_ROWTIME()", "op_ts"])
@@ -477,3 +500,36 @@ def test_a_quiet_table_beside_a_busy_one_comes_to_its_ends(
         epochs = {name: len(lake.watermarks.rows(name)) - before[name] for name in before}
         assert epochs["quiet"] <= 3
         assert [row.rows for row in lake.watermarks.rows("busy")][-2:] == [6, 35]
+
+
+def test_a_locked_table_stops_after_its_wait_while_others_go_on(
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sum(connection._LOCK_WAITS) == LOCK_WAIT_S
+    monkeypatch.setattr(connection, "_LOCK_WAITS", (0, 0))
+    for name in ("held", "free"):
+        database.execute(f"CREATE TABLE {name} (k INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 0)")
+    lake, failed = Lake(tmp_path), Failed()
+    lines: list[str] = []
+    log = logging.Logger("said")
+    log.info = lines.append  # type: ignore[method-assign]
+    said = LoggedProgress(log, every=0)
+    pipeline = compile_script(re.sub(r",\s+'scan.watermark.*'", "", script(database, "held", "free")))
+    with closing(MysqlCdcSource(context_of(pipeline.table("held")))) as source:
+        planned = source.plan(PlanRequest(ends=source.ends(SourcePosition()), instant=0))
+        chunks = source.step_reader(source.step_of(planned.step.ranges if planned.step else {}))  # type: ignore[arg-type]
+    monkeypatch.setattr(reading, "EXACT", EXACT.replace(f"lock_wait_timeout = {LOCK_WAIT_S}", "lock_wait_timeout = 0"))
+    with Runner(pipeline, lake, spark=lambda: spark, environment={}, progress=said) as active:
+        with database.connect() as holder, holder.cursor() as cursor:
+            cursor.execute("LOCK TABLES held WRITE")
+            assert [each.rows for each in active.advance_all(["held", "free"], failed=failed)] == [1]
+            with pytest.raises(TableLocked, match=f"longer than is waited \\({LOCK_WAIT_S} s\\)"):
+                list(chunks.read(0))
+        error = failed["held"]
+        assert isinstance(error, TableLocked)
+        assert f"{database.name}.held" in error.where
+        assert "SHOW FULL PROCESSLIST" in error.next_command
+        assert any(
+            "waiting for a lock on held" in line and "another session holds it; 0 s left" in line for line in lines
+        )
+        assert [each.rows for each in active.advance_all(["held", "free"])] == [1, 0]

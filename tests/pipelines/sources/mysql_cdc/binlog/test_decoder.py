@@ -352,12 +352,18 @@ def test_without_names_the_fix_is_named() -> None:
         decode(log.chunk())
 
 
-def test_a_changed_type_is_an_error_even_without_its_alter() -> None:
+def test_a_value_is_of_the_type_that_is_followed_or_an_error() -> None:
     log = Log()
-    log.transaction(1)
-    table = replace(TABLE, columns=(SourceColumn("id", "bigint", "bigint(20)"),))
-    with pytest.raises(SchemaChanged, match=r"id of d\.t was bigint\(20\).* here the binlog has it as LONG"):
-        decode(log.chunk(), table=table)
+    log.transaction(300)
+
+    def followed_as(kind: str) -> list[dict[str, Any]]:
+        return decode(log.chunk(), table=replace(TABLE, columns=(SourceColumn("id", kind.split()[0], kind),)))
+
+    assert [row["id"] for row in followed_as("bigint")] == [300]
+    assert [row["id"] for row in followed_as("smallint unsigned")] == [300]
+    for kind in ("tinyint", "float", "varchar", "date"):
+        with pytest.raises(SchemaChanged, match=rf"id of d\.t is followed as {kind}; here the binlog has it as LONG"):
+            followed_as(kind)
 
 
 # --- files and ranges ------------------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""What was verified by recomputing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.pipelines.records.kinds import Count, Note, fact
+from tidegate.pipelines.runtime.verifying.verify import VerifyReport
+from tidegate.pipelines.text import counted
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All INSERTs that were recomputed. `not_recomputed`: windows and processes, which were left out."""
+
+    inserts: tuple[VerifyReport, ...]
+    not_recomputed: tuple[str, ...] = ()
+
+    @property
+    @fact()
+    def passed(self) -> bool:
+        return all(report.passed for report in self.inserts)
+
+    @property
+    @fact()
+    def differences(self) -> Count:
+        """Rows that are missing or unexpected."""
+        return sum(report.differences for report in self.inserts)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[Note]:
+        for report in self.inserts:
+            yield report.note
+        for process in self.not_recomputed:
+            began = f"{process}: not recomputed:"
+            yield Note(f"{began} windows and processes keep state from epoch to epoch", "warn", len(began))
+        proved = [report for report in self.inserts if report.epochs]
+        if self.not_recomputed and proved and self.passed:
+            every = counted(len(proved) + len(self.not_recomputed), "INSERT")
+            yield Note(f"So {len(proved)} of {every} proved by recomputing.")
