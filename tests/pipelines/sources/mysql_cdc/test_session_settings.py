@@ -199,7 +199,7 @@ def test_no_setting_of_a_session_changes_what_is_read(
 @pytest.mark.thorough
 @pytest.mark.usefixtures("server")
 def test_nor_on_mysql(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
+    with running(tmp_path, "--innodb-native-foreign-keys=ON") as server:  # so that it refuses a cascade
         server.execute("CREATE DATABASE shop CHARACTER SET utf8mb4", "CREATE USER reader@'%' IDENTIFIED BY 'pw'")
         server.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader@'%'")
         server.execute(TABLE, FILL, *CASCADE, "SET GLOBAL innodb_lock_wait_timeout = 50", database="shop")
