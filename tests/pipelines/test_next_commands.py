@@ -49,6 +49,7 @@ FOLLOWED: dict[str, list[str]] = {
     ],
     f"{STORIES}::test_a_file_that_has_changed_is_read_anew_under_the_tables_own_name": [
         "pipelines/sources/filesystem/catalog.py:Catalog.check",
+        "pipelines/sources/filesystem/catalog.py:Catalog.same_folder",
         "pipelines/sources/hybrid.py:start_at",
     ],
     ON_A_SERVER: [
