@@ -1,8 +1,8 @@
-"""The gate's verdict as Dagster's asset checks.
+"""The gate's verdict as Dagster's asset checks: proof, rows, constraints and expectations, on the staged asset.
 
-`gate` blocks: if it fails with severity ERROR, the published asset does not run. The checks that make up the verdict
-are a table in its result. Checks that the user has asked for (the target's constraints, its suite, and those of a
-custom gate) are asset checks of their own; they do not block, since only the gate gives the verdict.
+Each of the four asks some of the gate's questions, and has them, with what was observed, in the metadata of its result.
+All four block: if one fails, the published asset does not run. The verdict is one, whatever is shown of it: publishing
+reads it from the lake.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import quote
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from tidegate.assets.names import ADDS_UP, GATE, identifier
-from tidegate.assets.text import facts_of, in_short, markdown_table, records
+from tidegate.assets.names import ADDS_UP, GATE
+from tidegate.assets.text import in_short, markdown_table, records
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand, either, resolving
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, installed_gate
 from tidegate.pipelines.sql.compile import Pipeline
@@ -27,7 +25,7 @@ from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks.docs import QUALITY
-from tidegate.quality_checks.gate import QUESTIONS, written_by_the_user
+from tidegate.quality_checks.gate import CHECKS, QUESTIONS
 
 if TYPE_CHECKING:
     from tidegate.pipelines.lake import Lake
@@ -53,167 +51,107 @@ def linked(page: str | None) -> dict[str, Any]:
 
 
 IN_DAGSTER = (
-    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines the rows) in the "
-    "launchpad's config of the staged asset"
+    "run the pipeline's job again with `held: release` (joins again) or `held: discard` (quarantines all "
+    "of its rows, also those that nothing is wrong with) in the launchpad's config of the staged asset"
 )
 """How a held epoch is resolved without a terminal."""
 
 NOTHING_STAGED = "nothing is staged, so there is nothing to judge"
 
 
+OF_CHECK = {
+    "proof": "Was the epoch made as its plan says: flips, pins, files?",
+    "rows": "Is every row that was released in the place where it belongs?",
+    "constraints": "Do the rows keep what the target declares?",
+    "expectations": "Do the rows meet the suites of expectations, and what other checks the installed gate has?",
+}
+"""What each check asks, in one sentence."""
+
+
 def check_names() -> tuple[str, ...]:
-    """The names of the installed gate's checks; none if it does not declare them."""
+    """The names of the installed gate's questions; none if it does not declare them."""
     return tuple(getattr(sys.modules[installed_gate().__module__], "CHECK_NAMES", ()))
 
 
-def names_of_gate() -> set[str]:
-    """The names of all checks that the gate may have on a staged asset; a person may have added others."""
-    return {GATE, *map(identifier, check_names())}
+def check_of(name: str) -> str:
+    """The check that a question of the gate belongs to: those of a gate of one's own are expectations."""
+    return next((check for check, asked in CHECKS.items() if name in asked), GATE[-1])
 
 
-def shown_apart(pipeline: Pipeline, insert: Insert) -> list[str]:
-    """The checks of the installed gate that are shown beside its verdict: constraints and the suite, if the target has
-    them, and checks that the built-in gate does not have."""
-    asked = written_by_the_user(pipeline, insert)
-    return [name for name in check_names() if name in asked or name not in QUESTIONS]
+def check_specs(staged: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """The four checks of a staged asset."""
+    return [dg.AssetCheckSpec(name, asset=staged, blocking=True, description=_asks(name)) for name in GATE]
 
 
-def check_specs(staged: dg.AssetKey, apart: Sequence[str] = ()) -> list[dg.AssetCheckSpec]:
-    """The check `gate`, and one for each of the names."""
-    verdict = dg.AssetCheckSpec(GATE, asset=staged, blocking=True, description=_asks())
-    return [verdict, *(dg.AssetCheckSpec(identifier(name), asset=staged, description=_asks(name)) for name in apart)]
-
-
-def _asks(name: str = GATE) -> str:
-    """The question of a check, for its description."""
-    if name in QUESTIONS:
-        return QUESTIONS[name]
-    if name != GATE:
-        return f"`{name}`, a check of the installed gate."
-    asked = [f"* `{name}`: {QUESTIONS[name]}" if name in QUESTIONS else f"* `{name}`" for name in check_names()]
-    text = "May the staged epoch be published? The verdict is stored once, and final; nothing is published without it."
-    return "\n".join([text, "", *asked])
+def _asks(check: str) -> str:
+    asked = [name for name in check_names() if check_of(name) == check]
+    lines = [f"* `{name}`: {QUESTIONS[name]}" if name in QUESTIONS else f"* `{name}`" for name in asked]
+    text = f"{OF_CHECK[check]} The verdict is stored once, and final; nothing is published without it."
+    return "\n".join([text, "", *lines])
 
 
 def results(
-    specs: Sequence[dg.AssetCheckSpec], verdict: GateVerdict | None, state: str | None, commands: Commands = AS_WRITTEN
+    specs: Iterable[dg.AssetCheckSpec],
+    verdict: GateVerdict | None,
+    state: str | None = None,
+    commands: Commands = AS_WRITTEN,
 ) -> Iterator[dg.AssetCheckResult]:
-    """A result for every spec; without a staged epoch all of them pass, and say that there was none."""
-    found = {identifier(check.name): check for check in verdict.checks} if verdict else {}
+    """A result for every check of `specs`; without a staged epoch all of them pass, and say that there was none."""
     for spec in specs:
         if verdict is None:
             yield _result(spec, True, {"summary": NOTHING_STAGED, "epoch state": state or "none planned yet"})
-        elif spec.name == GATE:
-            yield _result(spec, verdict.passed, of_verdict(verdict, state, commands))
-        elif spec.name in found:
-            check = found[spec.name]
-            yield _result(spec, check.passed, of_check(check, verdict, commands), warned=bool(check.warning))
+        elif state == "published":
+            text = f"nothing new is staged; epoch {verdict.epoch} passed, and is published"
+            yield _result(spec, verdict.passed, {"summary": text, "passed": int(verdict.passed)})
         else:
-            unknown = "the gate did not report this check on this epoch"
-            yield _result(spec, verdict.passed, {"summary": unknown, "epoch": verdict.epoch})
+            asked = [check for check in verdict.checks if check_of(check.name) == spec.name]
+            yield _result(spec, _passes(asked, verdict), of_check(asked, verdict, commands))
 
 
-def not_judged(staged: dg.AssetKey, insert: str, epoch: int, held: int) -> dg.AssetCheckResult:
-    """The gate's result after a person has decided about a held epoch, as long as the epoch that replaces it is not
-    judged: it stays failed, but asks for no decision any more."""
-    return dg.AssetCheckResult(
-        asset_key=staged,
-        check_name=GATE,
-        passed=False,
-        description=f"epoch {epoch} takes the place of epoch {held}, which the gate held, and is not judged yet",
-        metadata={
-            "verdict": "none yet",
-            "epoch": epoch,
-            "held epoch": held,
-            "next": f"nothing: who works on {insert} finishes it, or else the next run",
-        },
-    )
+def _passes(asked: Sequence[CheckResult], verdict: GateVerdict) -> bool:
+    """Whether a check passes. If the gate holds an epoch and names no question, none does."""
+    if verdict.passed or all(check.passed for check in verdict.checks):
+        return verdict.passed
+    return all(check.passed for check in asked)
+
+
+def not_judged(staged: dg.AssetKey, insert: str, epoch: int, held: int) -> list[dg.AssetCheckEvaluation]:
+    """The checks after a person has decided about a held epoch, as long as the epoch that replaces it is not judged:
+    they stay failed, but ask for no decision any more."""
+    metadata = {
+        "verdict": "none yet",
+        "epoch": epoch,
+        "held epoch": held,
+        "next": f"nothing: who works on {insert} finishes it, or else the next run",
+    }
+    text = f"epoch {epoch} takes the place of epoch {held}, which the gate held, and is not judged yet"
+    failed = {"asset_key": staged, "passed": False, "metadata": metadata, "description": text, "blocking": True}
+    return [dg.AssetCheckEvaluation(check_name=name, **failed) for name in GATE]
 
 
 def worse(found: Iterable[dg.AssetCheckResult], ranks: dict[str, int]) -> Iterator[dg.AssetCheckResult]:
     """The results of an epoch that are worse than what the run has shown so far: Dagster shows the newest. `ranks` (0
-    passed, 1 with a warning, 2 failed) stores the worst by check; a check that is not in it is new."""
+    passed, 1 failed) stores the worst by check; a check that is not in it is new."""
     for result in found:
-        name = _check(result).name
-        rank = 0 if result.passed else 1 if result.severity == dg.AssetCheckSeverity.WARN else 2
+        name = result.check_name or ""
+        rank = 0 if result.passed else 1
         if rank > ranks.get(name, -1):
             ranks[name] = rank
             yield result
 
 
-def evaluation(
-    result: dg.AssetCheckResult, of: AssetCheckEvaluationTargetMaterializationData | None = None
-) -> dg.AssetCheckEvaluation:
-    """A result as an event by itself; `of` is the materialisation of the staged asset that it judges."""
-    key = _check(result)
+def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """A result as an event by itself."""
+    assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
     return dg.AssetCheckEvaluation(
-        asset_key=key.asset_key,
-        check_name=key.name,
+        asset_key=result.asset_key,
+        check_name=result.check_name,
         passed=result.passed,
         severity=result.severity,
         metadata=result.metadata,
-        target_materialization_data=of,
         description=result.description,
-        blocking=result.check_name == GATE,
+        blocking=result.check_name in GATE,
     )
-
-
-def reported(
-    found: Iterable[dg.AssetCheckResult], instance: dg.DagsterInstance | None = None
-) -> list[dg.AssetCheckEvaluation]:
-    """Results of one staged asset as events without a run, which Dagster shows as those of its newest materialisation:
-    the one that the `instance` has, or one that is reported just before them."""
-    own = list(found)
-    newest = _materialization(instance, _check(own[0]).asset_key) if own and instance else None
-    return [evaluation(result, newest) for result in own]
-
-
-def _shown(
-    record: AssetCheckExecutionRecord | None, newest: AssetCheckEvaluationTargetMaterializationData | None
-) -> dg.AssetCheckEvaluation | None:
-    """The result that Dagster shows of a check whose newest record this is; None if it shows none, or shows that a run
-    is in progress or was skipped. `newest`: the newest materialisation of the check's asset.
-
-    Dagster shows only the newest record, and only for the asset's newest materialisation. A record is as old as its
-    run: it is made with the run, as `planned`, and the result is written into it.
-    """
-    found = result_of(record)
-    if record is None or found is None:
-        return None
-    judged = found.target_materialization_data
-    if newest is None or newest.run_id == record.run_id:
-        return found
-    current = newest.timestamp < record.create_timestamp if judged is None else judged.storage_id == newest.storage_id
-    return found if current else None
-
-
-def unshown(
-    instance: dg.DagsterInstance, found: Iterable[dg.AssetCheckResult], run_id: str = "", *, again: bool = False
-) -> list[dg.AssetCheckEvaluation]:
-    """The results of the newest judged epoch, all of one staged asset, that Dagster does not show; they are to be
-    reported without a run. The history is read twice, however many results there are.
-
-    A failed result is shown whatever runs are queued. A passed one replaces another result, but is left to a queued or
-    running run if there is one. Two things are not reported again: what the run `run_id` has stored itself, unless
-    something newer hides it; and, with `again`, a failure while another failure is shown. Otherwise two code locations
-    with assets of one name and a lake each would take turns for ever.
-    """
-    wanted = {_check(result): result for result in found}
-    if not wanted:
-        return []
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*wanted])
-    newest = _materialization(instance, next(iter(wanted)).asset_key)
-    hidden = []
-    for key, result in wanted.items():
-        record = records.get(key)
-        now = _shown(record, newest)
-        if now is not None and (_same(now, evaluation(result)) or (record and record.run_id == run_id != "")):
-            continue
-        if again and fails(result) and now is not None and fails(now):
-            continue
-        if fails(result) or (record is not None and not _is_awaited(instance, record)):
-            hidden.append(evaluation(result, newest))
-    return hidden
 
 
 def fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
@@ -221,100 +159,75 @@ def fails(result: dg.AssetCheckResult | dg.AssetCheckEvaluation) -> bool:
     return not result.passed and result.severity == dg.AssetCheckSeverity.ERROR
 
 
-def _check(result: dg.AssetCheckResult) -> dg.AssetCheckKey:
-    assert result.asset_key is not None and result.check_name is not None  # noqa: PT018
-    return dg.AssetCheckKey(result.asset_key, result.check_name)
-
-
-def result_of(record: AssetCheckExecutionRecord | None) -> dg.AssetCheckEvaluation | None:
-    """The result in a record; None if it is only planned."""
-    event = record.event.dagster_event if record and record.event else None
-    found = event.event_specific_data if event else None
-    return found if isinstance(found, dg.AssetCheckEvaluation) else None
-
-
-def _materialization(
-    instance: dg.DagsterInstance, key: dg.AssetKey
-) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """The newest one of an asset."""
-    records = instance.fetch_materializations(key, limit=1).records
-    return next(
-        (
-            AssetCheckEvaluationTargetMaterializationData(
-                storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
-            )
-            for record in records
-        ),
-        None,
-    )
-
-
-def is_awaited(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> bool:
-    """Whether Dagster shows a check as in progress: a run that has not ended will give its result."""
-    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
-    return record is not None and _is_awaited(instance, record)
-
-
-def _is_awaited(instance: dg.DagsterInstance, record: AssetCheckExecutionRecord) -> bool:
-    """Whether a run that has not ended will give the result."""
-    run = instance.get_run_by_id(record.run_id) if result_of(record) is None else None
-    return run is not None and not run.is_finished
-
-
-def _same(one: dg.AssetCheckEvaluation, other: dg.AssetCheckEvaluation) -> bool:
-    """Whether two results are equal: both passed, or both failed (or warned) on the same epoch."""
-    if (one.passed, one.severity) != (other.passed, other.severity):
-        return one.passed and other.passed
-    facts = [facts_of(found.metadata) for found in (one, other)]
-    return one.passed or all(facts[0].get(name) == facts[1].get(name) for name in ("plan", "epoch"))
-
-
-def _result(
-    spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any], *, warned: bool = False
-) -> dg.AssetCheckResult:
-    """The result as Dagster shows it. A check that passed with a warning is shown as failed with severity WARN, as
-    Dagster has no other sign. Its sentence is the description, since Dagster sorts the metadata of checks by name."""
+def _result(spec: dg.AssetCheckSpec, passed: bool, metadata: Mapping[str, Any]) -> dg.AssetCheckResult:
+    """The result as Dagster shows it. Its sentence is the description, since Dagster sorts the metadata of checks by
+    name. A warning is in that sentence: with a severity of its own the check would be shown as failed, and automation
+    would wait for a check that blocks."""
     return dg.AssetCheckResult(
         description=metadata.get("summary"),
         asset_key=spec.asset_key,
         check_name=spec.name,
-        passed=passed and not warned,
-        severity=dg.AssetCheckSeverity.WARN if passed and warned else dg.AssetCheckSeverity.ERROR,
+        passed=passed,
         metadata={name: value for name, value in metadata.items() if name != "summary"},
     )
 
 
-def of_verdict(verdict: GateVerdict, state: str | None, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """The whole verdict; for an epoch that was published before, so that nothing was judged now, that it passed."""
-    if state == "published":
-        return {"summary": f"nothing new is staged; epoch {verdict.epoch} passed, and is published", "gate passed": 1}
-    failed = [check.name for check in verdict.checks if not check.passed]
-    passed = f"epoch {verdict.epoch} passed {counted(len(verdict.checks), 'check')}; next: it is published"
+def of_check(asked: Sequence[CheckResult], verdict: GateVerdict, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
+    """The questions of one check on a judged epoch: `asked` are their results."""
+    failed = [check for check in asked if not check.passed]
+    table = [(check.name, _outcome(check), check.observed, check.expected, check.detail) for check in asked]
+    numbers = {check.name: check.observed for check in asked if _is_number(check.observed)}
     ways_out = {
-        "reasons": "\n".join(verdict.reasons),
+        "reasons": "\n".join(check.detail for check in failed) or "\n".join(verdict.reasons),
         "next": commands.shown(either(*resolving(verdict.insert))),
         "next in Dagster": IN_DAGSTER,
     }
-    table = [(check.name, _outcome(check), check.observed, check.expected, check.detail) for check in verdict.checks]
     return in_short(
-        passed if verdict.passed else f"epoch {verdict.epoch} is held by {' and '.join(failed) or 'the gate'}",
+        _sentence(asked, verdict),
         {
             "verdict": "passed" if verdict.passed else "held",
-            "gate passed": int(verdict.passed),
             "epoch": verdict.epoch,
-            "checks failed": len(failed),
+            "passed": int(_passes(asked, verdict)),
             "decided at": instant(verdict.decided_at),
         },
-        {"generation": verdict.generation, "plan": verdict.plan_digest, "epoch state": state or ""},
-        **({} if verdict.passed else ways_out),
-        warnings="\n".join(verdict.warnings) or None,
-        checks=dg.MetadataValue.md(markdown_table(("check", "outcome", "observed", "expected", "detail"), table)),
-        **data_docs(verdict),
+        {"generation": verdict.generation, "plan": verdict.plan_digest},
+        **numbers,
+        **({} if _passes(asked, verdict) else ways_out),
+        warnings="\n".join(check.warning for check in asked if check.warning) or None,
+        questions=dg.MetadataValue.md(markdown_table(("question", "outcome", "observed", "expected", "detail"), table)),
+        **_pages(asked),
     )
+
+
+def _sentence(asked: Sequence[CheckResult], verdict: GateVerdict) -> str:
+    failed, warned = ([check for check in asked if _outcome(check) == which] for which in ("failed", "warned"))
+    if failed:
+        return f"epoch {verdict.epoch} is held by {' and '.join(check.name for check in failed)}"
+    if not _passes(asked, verdict):
+        return f"epoch {verdict.epoch} is held by the gate: {verdict.reasons[0] if verdict.reasons else 'no reason'}"
+    if warned:
+        return f"epoch {verdict.epoch} passed with a warning: {warned[0].warning}"
+    if not asked:
+        return f"epoch {verdict.epoch}: the installed gate asks nothing of this"
+    return f"epoch {verdict.epoch} passed {counted(len(asked), 'question')}"
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _outcome(check: CheckResult) -> str:
     return "failed" if not check.passed else "warned" if check.warning else "passed"
+
+
+def data_docs(verdict: GateVerdict) -> dict[str, Any]:
+    """The page that the script's suite wrote for this verdict; empty if it has no suite."""
+    return _pages(verdict.checks)
+
+
+def _pages(checks: Iterable[CheckResult]) -> dict[str, Any]:
+    pages = (check.observed.get("page") for check in checks if isinstance(check.observed, Mapping))
+    return linked(next((page for page in pages if page), None))
 
 
 def adds_up_specs(insert: Insert, published: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -354,30 +267,3 @@ def adds_up(
         verb = "status" if isinstance(insert, ProcessInsert) else "verify"  # what functions gave is not computed anew
         metadata |= {"problems": "\n".join(found.problems), "next": commands.shown(NextCommand(verb))}
     return [_result(dg.AssetCheckSpec(ADDS_UP, asset=published), found.passed, metadata)]
-
-
-def data_docs(verdict: GateVerdict) -> dict[str, Any]:
-    """The page that the script's suite wrote for this verdict; empty if it has no suite."""
-    pages = (check.observed.get("page") for check in verdict.checks if _maps(check.observed))
-    return linked(next((page for page in pages if page), None))
-
-
-def _maps(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping)
-
-
-def of_check(check: CheckResult, verdict: GateVerdict, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """One check of a verdict. A plain number stays one, so that it can be plotted."""
-    metadata: dict[str, Any] = {"summary": check.detail, "epoch": verdict.epoch}
-    if not check.passed:
-        metadata["next"] = commands.shown(either(*resolving(verdict.insert)))
-    if _maps(check.observed):
-        metadata |= linked(check.observed.get("page"))
-    for name, value in (("observed", check.observed), ("expected", check.expected)):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            metadata[name] = value
-        elif isinstance(value, Mapping):
-            metadata[name] = dg.MetadataValue.md(markdown_table((name, ""), list(value.items())))
-        elif value is not None:
-            metadata[name] = str(value)
-    return metadata

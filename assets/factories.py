@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,6 @@ from time import time
 
 import dagster as dg
 import yaml
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
 from tidegate.assets.jobs import Ticks, pipeline_job, pipeline_schedule, rest_of
@@ -79,8 +80,10 @@ def on_lake(
 
 
 def is_first_load() -> bool:
-    """Whether definitions are made for a code location, and not again for a run or a step of it."""
-    return DefinitionsLoadContext.get().load_type == DefinitionsLoadType.INITIALIZATION
+    """Whether definitions are made for a code location, and not again for a run or a step of it: these are processes
+    that multiprocessing starts, or `dagster api execute_run` and `execute_step`."""
+    is_command_of_a_run = any(argument.startswith("execute_") for argument in sys.argv[1:])
+    return multiprocessing.parent_process() is None and not is_command_of_a_run
 
 
 def _is_queued_by_dagster() -> bool:
@@ -166,26 +169,19 @@ LOOK_EVERY_S = 5
 
 
 def continuous_sensor(prefix: str, pipelines: Sequence[Pipeline]) -> dg.SensorDefinition:
-    """Shows what `tidegate run` publishes of these pipelines as materialisations and check results, and ends the runs
-    of this code location whose process was lost. What a look does is in `tidegate.assets.continuous`, which is loaded
-    then: a code location is not to wait for it."""
+    """Shows what `tidegate run` publishes of these pipelines as materialisations and check results. What a look does is
+    in `tidegate.assets.continuous`, which is loaded then: a code location is not to wait for it."""
 
     @dg.sensor(
         name=f"{prefix}_continuous",
         minimum_interval_seconds=LOOK_EVERY_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Shows what a process outside of Dagster publishes (tidegate run --continuous): a materialisation "
-        "a minute and target at most, and the gate's verdicts. Ends runs whose process was lost.",
+        "a minute and target at most, and the gate's verdicts.",
     )
     def shown(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from tidegate.assets.continuous import look
-        from tidegate.assets.lost_runs import UnknownRun, end_runs_that_were_lost
 
-        origin, now = context.code_location_origin, time()
-        unknown: list[str] = []
-        for run in end_runs_that_were_lost(context.instance, now, origin.location_name if origin else ""):
-            context.log.warning(str(run))
-            unknown += [str(run)] if isinstance(run, UnknownRun) else []
-        return look(context, {pipeline.name: pipeline for pipeline in pipelines}, now, unknown)
+        return look(context, {pipeline.name: pipeline for pipeline in pipelines}, time())
 
     return shown

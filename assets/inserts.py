@@ -2,12 +2,12 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of its functions as types.
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 
-from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, shown_apart, unshown, worse
+from tidegate.assets.checks import adds_up, adds_up_specs, check_specs, evaluation, results, worse
 from tidegate.assets.failures import never_again
 from tidegate.assets.names import BACKFILL_TAG, GATE
 from tidegate.assets.presentation import OnLake
@@ -28,7 +28,8 @@ class StageConfig(dg.Config):
 
     Attributes:
         held: `release` joins its rows again, against what the build tables hold by then, and asks the gate again;
-            `discard` quarantines them; empty leaves it held. Fails where no epoch is held.
+            `discard` quarantines all of them, also those that nothing is wrong with; empty leaves it held. Fails where
+            no epoch is held.
         on_unmatched: What becomes of rows without a match this once, with `held: release`; as the script says when
             empty.
     """
@@ -44,7 +45,6 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     failure. A held epoch fails the gate's check, again, until the config says what becomes of it.
     """
     spec, commands = staged_spec(on, insert), on.commands
-    checks = check_specs(spec.key, shown_apart(on.pipeline, insert))
 
     @dg.multi_asset(specs=[spec], **on.step(on.names.op(spec.key), spec.description, insert.id))
     @on.executed("staged")
@@ -54,12 +54,11 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
 
         with on.runner(context) as runner:
             releasing = runner.releasing(insert.id)
-            _decide(releasing, config)
+            _decide(releasing, config, context.log)
             position = releasing.position()
             if held := position.held:
                 waiting = releasing.waiting(position)
                 yield dg.MaterializeResult(asset_key=spec.key, metadata=of_held(insert, held, waiting, commands))
-                _show(context, results(checks, GateVerdict.of(held.verdict), "held", commands))
                 return
             staged = runner.stage(insert.id)
             metadata = of_waiting(releasing, staged) if isinstance(staged, Waiting) else of_staged(releasing, *staged)
@@ -70,17 +69,9 @@ def staged_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
     return stage
 
 
-def _show(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, found: Iterable[dg.AssetCheckResult]
-) -> None:
-    """Report again results that the records of newer runs, or of no run, would hide in Dagster."""
-    for hidden in unshown(context.instance, found, context.run.run_id):
-        context.instance.report_runless_asset_event(hidden)
-
-
-def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
-    """Plan the epoch that replaces the held one, if the config asks for it. A step that is tried again finds that plan.
-    Raises PlanningError where no epoch is held."""
+def _decide(releasing: "InsertRunner", config: StageConfig, log: dg.DagsterLogManager) -> None:
+    """Plan the epoch that replaces the held one, if the config asks for it, and log what that does. A step that is
+    tried again finds that plan. Raises PlanningError where no epoch is held."""
     if config.on_unmatched and config.held != "release":
         raise PlanningError(
             "`on_unmatched` is for an epoch that is released again",
@@ -94,13 +85,16 @@ def _decide(releasing: "InsertRunner", config: StageConfig) -> None:
     position = releasing.position()
     if position.unfinished is not None and position.unfinished.kind == kind and position.state != "held":
         return
-    releasing.supersede(kind, config.on_unmatched or None)
+    plan, held = releasing.supersede(kind, config.on_unmatched or None), position.held
+    said = held and (held.given_up if plan.discards else held.unchanged_in(plan))
+    if said:
+        log.warning(said)
 
 
 def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:
-    """The gate on the staged epoch: one blocking check with the verdict, and one for each that the user has written.
-    Where it holds the epoch its step fails with the reasons: Dagster's own failure names the check alone."""
-    specs, commands = check_specs(on.names.staged(insert), shown_apart(on.pipeline, insert)), on.commands
+    """The gate on the staged epoch: four blocking checks, of one verdict. Where it holds the epoch its step fails with
+    the reasons: Dagster's own failure names the checks alone."""
+    specs, commands = check_specs(on.names.staged(insert)), on.commands
     name = on.names.op(on.names.staged(insert), "__checks")
 
     @dg.multi_asset_check(specs=specs, can_subset=True, **on.step(name, None, insert.id))
@@ -114,11 +108,9 @@ def gate_checks(on: OnLake, insert: Insert) -> dg.AssetChecksDefinition:
                 runner.hand_on(insert.id)
             asked = [spec for spec in specs if spec.key in context.selected_asset_check_keys]
             position = runner.releasing(insert.id).position()
-            found = [*results(asked, verdict, position.state, commands)]
-            yield from found
-            _show(context, found)
+            yield from results(asked, verdict, position.state, commands)
             if verdict is not None and not verdict.passed:
-                if position.plan and any(spec.name == GATE for spec in asked):
+                if position.plan:
                     raise gate_held(insert, position.plan, position.verdict)
                 never_again(context)
 
@@ -156,7 +148,7 @@ def published_asset(on: OnLake, insert: Insert) -> dg.AssetsDefinition:
         releasing, done = runner.releasing(insert.id), []
         before = releasing.position()
         if before.staged is not None and before.verdict is None:
-            _require_gate(context, on.names.staged(insert), spec.key)
+            _require_gate(context, on.names.staged(insert))
         try:
             for epoch in _published(context, runner, insert, on.names.staged(insert), before, commands):
                 done.append(epoch)
@@ -192,18 +184,17 @@ def _is_expected(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
     return any(key in run.asset_graph.get(other).parent_keys for other in run.executable_asset_keys)
 
 
-def _require_gate(context: dg.AssetExecutionContext, staged: dg.AssetKey, published: dg.AssetKey) -> None:
+def _require_gate(context: dg.AssetExecutionContext, staged: dg.AssetKey) -> None:
     """Raises PlanningError in a run that stages an epoch and is to publish it without its gate."""
-    run = context.job_def.asset_layer
-    gate = dg.AssetCheckKey(staged, GATE)
-    if staged in run.executable_asset_keys and gate not in run.asset_graph.asset_check_keys:
+    run, name = context.job_def.asset_layer, staged.to_user_string()
+    judged = {check.asset_key for check in run.asset_graph.asset_check_keys if check.name in GATE}
+    if staged in run.executable_asset_keys and staged not in judged:
         raise PlanningError(
-            f"the run stages {staged.to_user_string()} and leaves out its check `{GATE}`, so nobody has judged what "
-            f"{published.to_user_string()} would publish",
+            f"the run stages {name} and leaves out its checks, so nobody has judged what it would publish",
             where="the selection of the run",
             state="the epoch is staged; the target is unchanged",
-            next_command=f"select the check {staged.to_user_string()}:{GATE} as well, or start "
-            f"{staged.to_user_string()} with its checks",
+            next_command=f"select the checks {', '.join(f'{name}:{check}' for check in GATE)} as well, or start {name} "
+            "with its checks",
         )
 
 
@@ -218,7 +209,7 @@ def _published(
     """The epochs that a step publishes, one after another; `before` is where it begins. The checks of the staged asset
     show the worst verdict of all: the first one as their own step has shown it, a worse one in its place."""
     releasing = runner.releasing(insert.id)
-    specs = check_specs(staged, shown_apart(runner.pipeline, insert))
+    specs = check_specs(staged)
     end = None if before.unfinished is None else releasing.end()
     first = runner.publish(insert.id)
     if first is not None:
@@ -228,10 +219,8 @@ def _published(
     ranks = dict[str, int]()
 
     def judged(verdict: GateVerdict) -> None:
-        found = [*worse(results(specs, verdict, releasing.position().state, commands), ranks)]
-        for result in found:
+        for result in worse(results(specs, verdict, releasing.position().state, commands), ranks):
             context.log_event(evaluation(result))  # type: ignore[arg-type] it takes them, and does not say so
-        _show(context, found)
 
     if before.verdict is not None:
         passed = results(specs, GateVerdict.of(before.verdict), "published", commands)

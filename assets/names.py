@@ -16,13 +16,12 @@ from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 
-GATE = "gate"
-"""The blocking check: the verdict on the staged epoch."""
+GATE = ("proof", "rows", "constraints", "expectations")
+"""The blocking checks on a staged epoch. Together they are the gate's verdict on it."""
 
 
 VERDICT = "verdict"
-"""The check on a partition of time: the verdict on the epoch that released it. Not `gate`, by which sensors find staged
-epochs."""
+"""The check on a partition of time: the verdict on the epoch that released it."""
 
 ADDS_UP = "adds_up"
 """The check on a published asset: every landed row is in exactly one place."""

@@ -1,14 +1,19 @@
-"""Small texts for people: markdown tables, times, watermarks."""
+"""Any record as Dagster's metadata: a sentence, the facts that are shown at once (numbers are plotted over time), and
+the rest folded; and Markdown tables."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import dagster as dg
 
+from tidegate.pipelines.commands import AS_WRITTEN, Advice, Commands, NextCommand
+from tidegate.pipelines.records.kinds import Drawn, Fact
+from tidegate.pipelines.records.kinds import facts_of as facts_of_record
 from tidegate.pipelines.watermarks.watermark import instant
 
 _ACTS = re.compile(r"[\\`*<\[|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
@@ -31,6 +36,35 @@ def in_short(
     known = {name: value for name, value in {**facts, **shown}.items() if value is not None}
     folded = {"details": dg.MetadataValue.json(dict(details))} if details else {}
     return {"summary": summary, **known, **folded}
+
+
+def metadata(record: Any, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
+    """A record: its `summary`, the facts that its `at_once` names, and all others folded."""
+    shown = folded(record, commands)
+    names = {each.name: _heading(each) for each in facts_of_record(type(record))}
+    at_once = {names[name]: shown.pop(names[name], None) for name in record.at_once}
+    return in_short(record.summary, at_once, shown)
+
+
+def folded(value: Any, commands: Commands = AS_WRITTEN, kind: str = "plain") -> Any:
+    """A value as JSON for people: facts by their headings, times as ISO 8601; what there is not is left out."""
+    if isinstance(value, Drawn):
+        return dg.MetadataValue.md(value.markdown())
+    if isinstance(value, (Advice, NextCommand)):
+        return commands.shown(value)
+    if is_dataclass(value):
+        facts = {_heading(each): (each, each.value(value)) for each in facts_of_record(type(value))}
+        return {name: folded(item, commands, each.kind) for name, (each, item) in facts.items() if item is not None}
+    if isinstance(value, Mapping):
+        return {name: folded(each, commands) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        found = [folded(each, commands, kind) for each in value[:SHOWN_ROWS]]
+        return found if len(value) <= SHOWN_ROWS else [*found, {"more": len(value) - SHOWN_ROWS}]
+    return instant(value) if kind in ("moment", "age") and isinstance(value, int) else value
+
+
+def _heading(fact: Fact) -> str:
+    return fact.column.title if fact.column else fact.name.replace("_", " ")
 
 
 def values_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,8 +119,3 @@ def _plain(value: Any) -> str:
 
 def _cell(value: Any) -> str:
     return _ACTS.sub(r"\\\g<0>", _plain(value))
-
-
-def watermark(timestamp: int, use_processing_time: bool) -> str:
-    """A watermark as FLIP-326 writes it: (timestamp, use processing time)."""
-    return f"({instant(timestamp)}, {str(use_processing_time).lower()})"

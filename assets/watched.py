@@ -4,8 +4,9 @@ without compiling a script."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
@@ -14,9 +15,7 @@ from tidegate.assets.names import GATE
 from tidegate.assets.specs import INSERT, JOINS, LAKE, PIPELINE, SCRIPT, TABLE
 from tidegate.assets.text import values_of
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.layout import Places
-from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.sql.compile import KeyedJoin
@@ -64,8 +63,7 @@ class WatchedInsert:
 class WatchedTable:
     """A source table. `waits`: (INSERT, probe) of the INSERTs that wait for its flip. `asset`: its key, if it differs
     from Tidegate's. `step`: the name of the step that makes it; empty where no run does. `schedules`: (name, whether it
-    is on by default) of those that start a run which makes it. `readers`: the INSERTs that read it, by their owners'
-    names."""
+    is on by default) of those that start a run which makes it. `readers`: the INSERTs that read it, by id."""
 
     pipeline: str
     table: str
@@ -123,20 +121,26 @@ class Watched:
 
 
 def watched(repository: dg.RepositoryDefinition) -> Watched:
-    """Every INSERT (an asset that has the gate's check) and every source table of a code location."""
-    graph = repository.asset_graph
-    inserts = tuple(_inserts(repository))
+    """Every INSERT (by its staged asset) and every source table of a code location."""
+    definitions = repository.assets_defs_by_key
+    specs = {key: definitions[key].get_asset_spec(key) for key in sorted(definitions)}
+    own = {key: values_of(spec.metadata) for key, spec in specs.items()}
+    children: dict[dg.AssetKey, list[dg.AssetKey]] = {}
+    for key, spec in specs.items():
+        for dep in spec.deps:
+            children.setdefault(dep.asset_key, []).append(key)
+    gates = {check.asset_key for check in repository.asset_checks_defs_by_key if check.name in GATE}
+    inserts = [_insert(key, own, children) for key in own if key in gates and INSERT in own[key] and LAKE in own[key]]
     waits: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for item in inserts:
         for join in item.joins:
             waits.setdefault((item.pipeline, join.build), {})[item.insert, join.probe] = None
-    tables, keys, starting = [], {}, _schedules(repository)
-    for key in sorted(graph.get_all_asset_keys()):
-        values = values_of(graph.get(key).metadata)
-        if PIPELINE in values:
-            keys[key] = str(values[PIPELINE])
+    tables, starting = [], _schedules(repository)
+    for key, values in own.items():
         if TABLE in values and LAKE in values:
-            pipeline, table = str(values[PIPELINE]), str(values[TABLE])
+            pipeline, table, made = str(values[PIPELINE]), str(values[TABLE]), definitions[key]
+            read = [own[child] for child in children.get(key, ())]
+            readers = {str(item[INSERT]) for item in read if INSERT in item and item.get(LAKE) == values[LAKE]}
             tables.append(
                 WatchedTable(
                     pipeline,
@@ -145,12 +149,24 @@ def watched(repository: dg.RepositoryDefinition) -> Watched:
                     str(values.get(SCRIPT, "")),
                     waits=tuple(waits.get((pipeline, table), ())),
                     asset=key,
-                    step=_step(repository, key),
+                    step=made.op.name if made.is_executable else "",
                     schedules=tuple(starting.get(key, ())),
-                    readers=_readers(repository, key, values[LAKE]),
+                    readers=tuple(sorted(readers)),
                 )
             )
-    return Watched(inserts, tuple(tables), keys)
+    pipelines = {key: str(values[PIPELINE]) for key, values in own.items() if PIPELINE in values}
+    return Watched(tuple(_in_order(inserts, children)), tuple(tables), pipelines)
+
+
+def _in_order(
+    inserts: Iterable[WatchedInsert], children: Mapping[dg.AssetKey, Sequence[dg.AssetKey]]
+) -> Iterator[WatchedInsert]:
+    """INSERTs after those that they read."""
+    left = {item.staged: item for item in inserts}
+    while left:
+        read = {child for item in left.values() if item.published for child in children.get(item.published, ())}
+        first = next((key for key in left if key not in read), next(iter(left)))
+        yield left.pop(first)
 
 
 def _schedules(repository: dg.RepositoryDefinition) -> dict[dg.AssetKey, list[tuple[str, bool]]]:
@@ -163,48 +179,24 @@ def _schedules(repository: dg.RepositoryDefinition) -> dict[dg.AssetKey, list[tu
     return found
 
 
-def _step(repository: dg.RepositoryDefinition, key: dg.AssetKey) -> str:
-    made = repository.assets_defs_by_key[key]
-    return made.op.name if made.is_executable else ""
-
-
-def _readers(repository: dg.RepositoryDefinition, key: dg.AssetKey, lake: str) -> tuple[str, ...]:
-    graph = repository.asset_graph
-    read = [values_of(graph.get(child).metadata) for child in graph.get(key).child_keys]
-    inserts = {str(own[INSERT]) for own in read if INSERT in own and own.get(LAKE) == lake}
-    return tuple(insert_owner(insert) for insert in sorted(inserts))
-
-
-def _inserts(repository: dg.RepositoryDefinition) -> Iterator[WatchedInsert]:
-    graph = repository.asset_graph
-    for key in sorted({check.asset_key for check in graph.asset_check_keys if check.name == GATE}):
-        values = values_of(graph.get(key).metadata)
-        if INSERT not in values or LAKE not in values:
-            continue
-        of = (values[LAKE], values[INSERT])
-        children = {child: values_of(graph.get(child).metadata) for child in sorted(graph.get(key).child_keys)}
-        published = next((child for child, own in children.items() if (own.get(LAKE), own.get(INSERT)) == of), None)
-        yield WatchedInsert(
-            str(values[PIPELINE]),
-            str(values[INSERT]),
-            str(values[LAKE]),
-            str(values.get(SCRIPT, "")),
-            key,
-            Places.of_published(Location(str(values["path"]))),
-            tuple(KeyedJoin(**join) for join in values.get(JOINS, ())),
-            published,
-        )
-
-
-def positions(lake: Lake, tables: Sequence[str]) -> dict[str, str]:
-    """How far each source table is, as text."""
-    found: dict[str, str] = {}
-    for table in tables:
-        last = Stream(lake, table).newest
-        if last is not None:
-            at = f", {last.position}" if last.position else ""
-            found[table] = f"epoch {last.generation}/{last.epoch}{at}"
-    return found
+def _insert(
+    key: dg.AssetKey,
+    own: Mapping[dg.AssetKey, Mapping[str, Any]],
+    children: Mapping[dg.AssetKey, Sequence[dg.AssetKey]],
+) -> WatchedInsert:
+    """The INSERT of a staged asset: its published asset reads it."""
+    values, of = own[key], (own[key][LAKE], own[key][INSERT])
+    read_by = children.get(key, ())
+    return WatchedInsert(
+        str(values[PIPELINE]),
+        str(values[INSERT]),
+        str(values[LAKE]),
+        str(values.get(SCRIPT, "")),
+        key,
+        Places.of_published(Location(str(values["path"]))),
+        tuple(KeyedJoin(**join) for join in values.get(JOINS, ())),
+        next((child for child in read_by if (own[child].get(LAKE), own[child].get(INSERT)) == of), None),
+    )
 
 
 def last_run(instance: dg.DagsterInstance, pipeline: str, url: str, *keys: dg.AssetKey) -> str:

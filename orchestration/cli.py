@@ -78,8 +78,8 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
         with _without("numpy"):
             import pyarrow.parquet  # noqa: F401
         from tidegate.orchestration.console.shown import plainly
+        from tidegate.pipelines.facts.problems import looked
         from tidegate.pipelines.lake import Lake
-        from tidegate.pipelines.runtime.status import settled_status
 
         folder = Lake(lake, create=False)
         if pipeline is not None:
@@ -88,7 +88,7 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
             pipeline, differing = as_stored(folder, pipeline)
             if differing:
                 return None
-        found, commands = settled_status(folder, pipeline), commands_of(script, lake)
+        found, commands = looked(folder, pipeline), commands_of(script, lake)
         styled = sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")
         text = None if styled and not as_json else plainly(found, commands, as_document=as_json)
         if text is None:
@@ -97,7 +97,7 @@ def _answered(as_json: bool, named: str | None, script: Path | None) -> int | No
             Screen(as_json, commands=commands).result(found)
         else:
             sys.stdout.write(text)
-        code = 1 if found.imbalanced else 0
+        code = 1 if any(problem.kind == "imbalanced" for problem in found.problems) else 0
         sys.stdout.flush()
     except (TidegateError, OSError, ValueError):
         return None

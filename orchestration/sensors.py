@@ -20,8 +20,9 @@ def alerts_sensor(options: AlertOptions | None = None) -> dg.SensorDefinition:
         name=NAME,
         minimum_interval_seconds=INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="One message for every incident, and one when it is over: a held gate, a failed run, a check that "
-        "never ran, a build that does not flip, lag, a log about to be deleted, a quarantine that grows.",
+        description="One message for every problem, and one when it is over: a held gate, a failed run, a check that "
+        "never ran, a build that does not flip, lag, a log about to be deleted, a quarantine that grows, rows that do "
+        "not add up, an epoch that nobody finishes.",
     )
     def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from tidegate.orchestration.alerting import tick

@@ -77,6 +77,11 @@ concurrency:
   runs:
     # Runs of one pipeline would wait for each other's leases, and each starts a Spark of its own.
     max_concurrent_runs: 1
+run_monitoring:
+  # Ends runs that do not start, or are not cancelled in time.
+  enabled: true
+  # Of pools with a limit, from steps that were killed.
+  free_slots_after_run_end_seconds: 60
 """
 
 _WORKSPACE = """\

@@ -47,10 +47,28 @@ class NextCommand:
 
 
 @dataclass(frozen=True)
+class UnlessLanded:
+    """What to do with a table as long as no row of it has landed: `words`; and afterwards, when its lake keeps it as it
+    was declared: `landed`."""
+
+    words: str
+    landed: Advice
+
+    def __add__(self, other: Advised) -> Advice:
+        return advice(self, other)
+
+    def __radd__(self, other: str) -> Advice:
+        return advice(other, self)
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True)
 class Advice:
     """What to do next: plain text, and commands in it."""
 
-    parts: tuple[str | NextCommand, ...] = ()
+    parts: tuple[str | NextCommand | UnlessLanded, ...] = ()
 
     def __add__(self, other: Advised) -> Advice:
         return advice(self, other)
@@ -73,20 +91,27 @@ class Advice:
                 return advice(*others, _LEADS.sub("", last) if isinstance(last, str) else last)
         return None
 
+    def of_table(self, name: str, has_landed: Callable[[], bool]) -> Advice:
+        """The same as advice on the script's table `name`, of which rows have landed or not: who reads a part of it, or
+        its log, need not know its name."""
+        found: list[Advised] = []
+        for part in self.parts:
+            if isinstance(part, UnlessLanded):
+                found.append(part.landed if has_landed() else part.words)
+            elif isinstance(part, NextCommand) and RESNAPSHOT in part.arguments:
+                found.append(replace(part, arguments=(RESNAPSHOT, name)))
+            else:
+                found.append(part)
+        return advice(*found)
+
     def reworded(self, change: Callable[[str], str]) -> Advice:
         """The same, with every text in it changed."""
-        return Advice(
-            tuple(
-                change(part)
-                if isinstance(part, str)
-                else replace(part, arguments=tuple(map(change, part.arguments)), does=change(part.does))
-                for part in self.parts
-            )
-        )
+        return Advice(tuple(_reworded(part, change) for part in self.parts))
 
     def stored(self) -> str:
         """As JSON, for a column of a control table."""
-        return json.dumps([part if isinstance(part, str) else asdict(part) for part in self.parts], ensure_ascii=False)
+        parts = [part.words if isinstance(part, UnlessLanded) else part for part in self.parts]
+        return json.dumps([part if isinstance(part, str) else asdict(part) for part in parts], ensure_ascii=False)
 
     @classmethod
     def of_stored(cls, text: str) -> Advice:
@@ -100,6 +125,14 @@ class Advice:
                 for part in parts
             )
         )
+
+
+def _reworded(part: str | NextCommand | UnlessLanded, change: Callable[[str], str]) -> str | NextCommand | UnlessLanded:
+    if isinstance(part, str):
+        return change(part)
+    if isinstance(part, UnlessLanded):
+        return UnlessLanded(change(part.words), part.landed.reworded(change))
+    return replace(part, arguments=tuple(map(change, part.arguments)), does=change(part.does))
 
 
 _IN_A_SENTENCE = re.compile(
@@ -118,13 +151,13 @@ def _of_sentence(text: str) -> Advice:
     return advice(*parts, text[end:])
 
 
-Advised = str | NextCommand | Advice
+Advised = str | NextCommand | UnlessLanded | Advice
 """Anything that says what to do next."""
 
 
 def advice(*parts: Advised) -> Advice:
     """All parts, one after the other."""
-    found: list[str | NextCommand] = []
+    found: list[str | NextCommand | UnlessLanded] = []
     for part in parts:
         found += part.parts if isinstance(part, Advice) else [part] if part else []
     return Advice(tuple(found))
@@ -156,9 +189,22 @@ RUN = NextCommand("run")
 VERIFY = NextCommand("verify")
 
 
+RESNAPSHOT = "--resnapshot"
+
+
 def resnapshot(table: str, does: str = "") -> NextCommand:
     """The command that reads a source table anew, as a new generation."""
-    return NextCommand("run", ("--resnapshot", table), does)
+    return NextCommand("run", (RESNAPSHOT, table), does)
+
+
+def in_another_lake(words: str) -> Advice:
+    """What only another lake can do: this one keeps what its rows were declared as."""
+    return then(words, NextCommand("run", ("--lake", "DIR"), "another lake: this one has rows of the table as it was"))
+
+
+def redeclare(words: str) -> UnlessLanded:
+    """A change of a table's declaration in the script, which the lake takes as long as no row of it has landed."""
+    return UnlessLanded(words, in_another_lake(words))
 
 
 def resolving(insert: str, released: str = "", discarded: str = "") -> tuple[NextCommand, NextCommand]:
@@ -199,6 +245,8 @@ class Commands:
         """As a line to read, its commands as they are to be typed."""
         if isinstance(what, Advice):
             return "".join(map(self.shown, what.parts))
+        if isinstance(what, UnlessLanded):
+            return what.words
         return what if isinstance(what, str) else self._line(what)
 
     def _line(self, command: NextCommand) -> str:

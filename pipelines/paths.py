@@ -60,6 +60,12 @@ def plain(given: str) -> str:
     return _FILE.sub("/", given, count=1) if _FILE.match(given) else given
 
 
+def as_written(given: str) -> str:
+    """A path as its script has it, the same however it is spelled: `in`, `./in/` and `x/../in`. Where it begins is not
+    in it, so it stays the same when the script is moved with its folder."""
+    return os.path.normpath(plain(given))
+
+
 def roots(home: str | None = None) -> tuple[Path, ...]:
     """The allowed folders, with symbolic links followed. `home`: the script's."""
     named = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]

@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tidegate.pipelines.commands import STATUS, Advised, NextCommand, resnapshot
 from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPlace
+from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
@@ -41,7 +42,7 @@ from tidegate.pipelines.progress import Task
 from tidegate.pipelines.records.failure import Failure
 from tidegate.pipelines.records.kinds import Note, fact
 from tidegate.pipelines.runtime.epochs import stored_step
-from tidegate.pipelines.runtime.landing.opening import source_after
+from tidegate.pipelines.runtime.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.text import counted, key
@@ -271,6 +272,12 @@ def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> Sour
             raise typed from error
 
 
+def _comparable(runner: Runner) -> Advised:
+    """The command for the tables of the script that can be compared with their source."""
+    words = tuple(word for table in comparable(runner.pipeline.sources) for word in ("--table", table.name))
+    return NextCommand("reconcile", words) if words else "tables of mysql-cdc can be; the script has none"
+
+
 @contextmanager
 def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, WatermarkRow]]:
     newest = runner.lake.epochs.last(table.name)
@@ -289,7 +296,7 @@ def _opened(runner: Runner, table: Table) -> Iterator[tuple[Comparison, Watermar
                 f"{table.name} cannot be read again beside its log: its connector is {table.connector}",
                 where=table.name,
                 state="nothing was read",
-                next_command=NextCommand("reconcile", ("--table", "TABLE"), "tables of mysql-cdc can be"),
+                next_command=_comparable(runner),
             )
         yield source.comparison(position), landed
 

@@ -18,6 +18,7 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.violations import greatest
 from tidegate.pipelines.sql.model import ProcessInsert
+from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 
 _PLAIN = {
     pa.bool_(): "boolean",
@@ -29,6 +30,9 @@ _PLAIN = {
     pa.float64(): "double",
     pa.date32(): "date",
 }
+
+QUARANTINE_NULLS = f"SET '{NOT_NULL_ENFORCER}' = 'DROP'"
+"""The line of a script that quarantines rows with NULL in a NOT NULL column, keys too."""
 
 
 def kind(found: pa.DataType) -> str:

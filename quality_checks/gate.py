@@ -14,47 +14,41 @@ from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict, StagedEpoc
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.pipelines.connectors.table import Table
-    from tidegate.pipelines.sql.compile import Pipeline
-    from tidegate.pipelines.sql.model import Insert
 
-QUESTIONS: Mapping[str, str] = {
-    "counts-complete": "Is everything counted that the other checks rely on?",
-    "released-after-flip": "Had every build side flipped before a row was released against it?",
-    "matches-in-pin": "Was every match made inside the pins of the epoch's plan?",
-    "released-rows": "Did the join see every row that the plan releases, and no other?",
-    "one-place": "Is every released row in exactly one place: published, quarantined or dropped?",
-    "staged-files": "Are the staged files those that were written, with the rows that were counted?",
-    "unmatched-policy": "Did rows without a match go where 'gate.on-unmatched' sends them?",
-    "discard-publishes-nothing": "Does a discarded epoch publish nothing?",
-    "columns": "Do the staged files have the columns of the tables that would adopt them?",
-    "key-not-null": "Is the target's primary key never NULL in what would be published?",
-    "constraints": "Do the rows keep the target's constraints and its NOT NULL, and are those that do not where ON "
-    "VIOLATION sends them?",
-    "unmatched-ratio": "Is the share of rows without a match inside its bound, and inside its own recent range?",
-    "expectations": "Are schema, keys and row counts as a Great Expectations suite of Tidegate's own expects them?",
-    "suite": "Do the rows meet every expectation of the suite that the target names ('quality.suite')?",
+CHECKS: Mapping[str, Mapping[str, str]] = {
+    "proof": {
+        "counts-complete": "Is everything counted that the other checks rely on?",
+        "released-after-flip": "Had every build side flipped before a row was released against it?",
+        "matches-in-pin": "Was every match made inside the pins of the epoch's plan?",
+        "staged-files": "Are the staged files those that were written, with the rows that were counted?",
+        "columns": "Do the staged files have the columns of the tables that would adopt them?",
+    },
+    "rows": {
+        "released-rows": "Did the join see every row that the plan releases, and no other?",
+        "one-place": "Is every released row in exactly one place: published, quarantined or dropped?",
+        "unmatched-policy": "Did rows without a match go where 'gate.on-unmatched' sends them?",
+        "unmatched-ratio": "Is the share of rows without a match inside its bound, and inside its own recent range?",
+        "discard-publishes-nothing": "Does a discarded epoch publish nothing?",
+    },
+    "constraints": {
+        "key-not-null": "Is the target's primary key never NULL in what would be published?",
+        "constraints": "Do the rows keep the target's constraints and its NOT NULL, and are those that do not where ON "
+        "VIOLATION sends them?",
+    },
+    "expectations": {
+        "expectations": "Are schema, keys and row counts as a Great Expectations suite of Tidegate's own expects them?",
+        "suite": "Do the rows meet every expectation of the suite that the target names ('quality.suite')?",
+    },
 }
-"""The checks that `judge` reports, by name, and the question of each: known before anything runs or is imported, so
-that Dagster can show them."""
+"""The checks that people see, and the questions of each: the names are those of the results that `judge` reports. Known
+before anything runs or is imported, so that Dagster can show them."""
+
+QUESTIONS: Mapping[str, str] = {name: text for questions in CHECKS.values() for name, text in questions.items()}
 
 CHECK_NAMES: tuple[str, ...] = tuple(QUESTIONS)
 
 READABLE = ("counts-complete", "staged-files")
 """If one of these failed, the files are not what was staged, and the suite does not read them."""
-
-
-def written_by_the_user(pipeline: Pipeline, insert: Insert) -> tuple[str, ...]:
-    """The checks that the script itself asks for: constraints of a target, and its suite."""
-    targets = [pipeline.table(name) for name in insert.outputs]
-    asked = {"constraints": any(map(_constrained, targets)), "suite": any(table.suite for table in targets)}
-    return tuple(name for name, is_asked in asked.items() if is_asked)
-
-
-def _constrained(table: Table) -> bool:
-    """Whether it has a CONSTRAINT, or a NOT NULL column beside its key."""
-    columns = [column for column in table.physical_columns if column.name not in table.primary_key]
-    return bool(table.constraints) or any(not column.nullable for column in columns)
 
 
 def prepare() -> None:

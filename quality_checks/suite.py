@@ -61,7 +61,8 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
         detail=f"{wanted} expectations are met"
         if passed
         else f"{subject(staged)}: the suite's expectations are not met: {'; '.join(failed)} (all of them: {path}). "
-        f"Nothing was published. Mend the cause and join again; or discard the epoch, which quarantines its rows",
+        f"Nothing was published. Mend the cause and release; or discard the epoch, which quarantines "
+        "all of its rows",
     )
 
 

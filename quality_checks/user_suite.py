@@ -15,6 +15,7 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake.rows import struct_type
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.syntax.types import quoted
+from tidegate.pipelines.text import counted
 from tidegate.quality_checks import docs
 from tidegate.quality_checks.evidence import Evidence, subject
 from tidegate.quality_checks.suite import judged
@@ -60,7 +61,8 @@ def check(evidence: Evidence, spark: Callable[[], SparkSession]) -> CheckResult:
         },
         expected={"expectations": len(asked), "failed": []},
         detail=f"{subject(staged)}: {suite.path} is not met: {'; '.join(failed)} (all expectations: {page}). "
-        f"Nothing was published. Mend the cause and join again; or discard the epoch, which quarantines its rows"
+        f"Nothing was published. Mend the cause, or the suite, and release; or discard the epoch, which "
+        "quarantines all of its rows"
         if failed
         else warning or f"{len(asked)} expectations are met",
         warning=warning,
@@ -110,5 +112,7 @@ def described(item: Any) -> str:
         return f"{name} could not be evaluated: {raised.splitlines()[0][:200]}"
     result = item.result or {}
     if result.get("unexpected_count") is not None:
-        return f"{name}: {result['unexpected_count']:,} of {result.get('element_count', 0):,} rows do not"
+        wrong = result["unexpected_count"]
+        every = counted(result.get("element_count", 0), "row")
+        return f"{name}: {wrong:,} of {every} {'does' if wrong == 1 else 'do'} not"
     return f"{name}: observed {str(result.get('observed_value'))[:100]}"

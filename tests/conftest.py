@@ -167,15 +167,6 @@ def server() -> None:
     """Says that a test starts a MariaDB or a Kafka of its own."""
 
 
-@pytest.fixture
-def first_load() -> Iterator[None]:
-    """Definitions are loaded for a code location; after a test that runs a job, a load would be one of a run."""
-    from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
-
-    with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION)):
-        yield
-
-
 @pytest.fixture(autouse=True)
 def starts_only_what_it_asks_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop a test without a service's fixture where it starts one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -16,13 +18,21 @@ from scripts.options import filled
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tests.pipelines.sql.test_expressions import translated
 from tests.quality_checks.staged import Given, stage
+from tidegate.assets.text import metadata
 from tidegate.orchestration.commands import app as commands
+from tidegate.orchestration.console.shown import shown
+from tidegate.orchestration.report import render
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.facts.report import gather
+from tidegate.pipelines.records import kinds
+from tidegate.pipelines.runtime.status import InsertStatus, status
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink, sink_of
 from tidegate.pipelines.sql import compile_script, functions
+from tidegate.pipelines.watermarks.watermark import instant
 from tidegate.quality_checks import checks, gate
 from tidegate.quality_checks.evidence import Check
+from tidegate.quality_checks.steps import InsertStep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text().partition("## A first change")[2].partition("\n## ")[0]
@@ -110,6 +120,34 @@ def test_each_connector_is_an_entry_point_with_a_section_and_tests_of_its_own() 
             assert name.replace("-", "") in {each.lower() for each in classes}
 
 
+@pytest.fixture
+def known_anew() -> Iterator[None]:
+    """What is known of the facts of records is found once more, and forgotten after."""
+    for known in (kinds.facts_of, kinds.columns_of):
+        known.cache_clear()
+    yield
+    for known in (kinds.facts_of, kinds.columns_of):
+        known.cache_clear()
+
+
+@pytest.mark.usefixtures("known_anew")
+def test_a_fact_is_in_terminal_json_dagster_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InsertStatus, "waiting_since", made("fact").waiting_since, raising=False)
+    rows = HandmadeLake(tmp_path / "lake")
+    rows.landed("users", 1, 5, flip=1)
+    rows.landed("clicks", 1, 10)
+    rows.planned(1, 0, 1)
+    found = status(rows.lake, rows.pipeline, clock=lambda: 60_000)
+    planned_at = found.inserts[0].planned_at
+    table = next(str(each) for each in shown(found) if "waits since" in str(each))
+    assert table.splitlines()[1].rstrip().endswith("s ago")
+    assert found.to_json()["inserts"][0]["waiting_since"] == planned_at
+    in_dagster = metadata(InsertStep(summary="", at_once=(), status=found.inserts[0]))["details"].value
+    assert in_dagster["status"]["waits since"] == instant(planned_at or 0)
+    page = render(gather(rows.lake, rows.pipeline, clock=lambda: 60_000))
+    assert "<th class=n>waits since</th>" in page
+
+
 def test_a_command_is_listed_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = made("command", "tables")
     monkeypatch.setattr(commands.app, "registered_commands", [*commands.app.registered_commands])
@@ -120,6 +158,9 @@ def test_a_command_is_listed_and_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     made_by_hand.landed("users", 1, 3, flip=1)
     made_by_hand.landed("clicks", 1, 3)
     result = CliRunner().invoke(commands.app, ["tables", "--lake", str(tmp_path / "lake")])
-    assert (result.exit_code, result.output.split()) == (0, ["clicks", "users"])
+    listed_tables = [line.split()[0] for line in result.output.splitlines() if "/1 " in line]
+    assert (result.exit_code, listed_tables) == (0, ["clicks", "users"])
+    as_json = CliRunner().invoke(commands.app, ["tables", "--json", "--lake", str(tmp_path / "lake")])
+    assert [item["table"] for item in json.loads(as_json.stdout)["sources"]] == ["clicks", "users"]
     helped = CliRunner().invoke(commands.app, ["tables", "--help"])
     assert (helped.exit_code, "tidegate tables" in helped.output) == (0, True)

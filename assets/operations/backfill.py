@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import Field
 
-from tidegate.assets.checks import of_verdict
+from tidegate.assets.checks import of_check
 from tidegate.assets.names import BACKFILL_TAG, VERDICT
 from tidegate.assets.operations.operation import Operation, OperationConfig, Started
 from tidegate.assets.presentation import OnLake, Partitions, since, zone_of
@@ -207,7 +207,7 @@ def _judged(
     if plan is None or row is None or (plan.spans != spans):
         return
     verdict = GateVerdict.of(row)
-    metadata = of_verdict(verdict, None if position.state == "published" else position.state, commands)
+    metadata = of_check(verdict.checks, verdict, commands)
     summary = metadata.pop("summary")
     for name, _ in partitions:
         found = dg.AssetCheckEvaluation(

@@ -12,13 +12,13 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from tidegate.orchestration.alerts.incident import Message
+from tidegate.orchestration.alerts.message import Message
 from tidegate.orchestration.alerts.options import URLS, AlertOptions
 from tidegate.pipelines.connectors.table import Options
 from tidegate.pipelines.errors import PlanningError
@@ -50,9 +50,9 @@ def address(environment: Mapping[str, str] = os.environ) -> str | None:
     return environment.get(VARIABLE) or None
 
 
-def post(url: str, message: Message, timeout: float = TIMEOUT_S, secrets: Iterable[str] = ()) -> None:
+def post(url: str, message: Message, timeout: float = TIMEOUT_S) -> None:
     """Send one message as JSON. Raises Undelivered."""
-    body = json.dumps(message.scrubbed(secrets).payload(), ensure_ascii=False).encode()
+    body = json.dumps(message.payload, ensure_ascii=False, default=str).encode()
     try:
         if urlsplit(url).scheme not in ("http", "https"):
             raise Undelivered(f"${VARIABLE} is no http or https address")
@@ -90,11 +90,10 @@ class JsonWebhook:
     """$TIDEGATE_WEBHOOK_URL: the whole message as JSON, for programs and for chats that show `text`."""
 
     url: str = field(repr=False)
-    secrets: frozenset[str] = field(default=frozenset(), repr=False)
     name: str = "webhook"
 
     def send(self, message: Message) -> None:
-        post(self.url, message, TIMEOUT_S, self.secrets)
+        post(self.url, message)
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,12 @@ class AppriseChannel:
 
     name: str
     url: str = field(repr=False)
-    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def send(self, message: Message) -> None:
         import apprise  # takes its time: only when there is something to send
 
         kind = apprise.NotifyType.SUCCESS if message.state == "resolved" else apprise.NotifyType.FAILURE
         asset = apprise.AppriseAsset(app_id="Tidegate", app_desc="Tidegate", app_url="", secure_logging=True)
-        safe = message.scrubbed(self.secrets)
         with _SILENCE:
             client = apprise.Apprise(asset=asset)
             if not client.add(self.url):
@@ -119,8 +116,8 @@ class AppriseChannel:
                 service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
             try:
                 taken = client.notify(
-                    body=safe.body,
-                    title=safe.title,
+                    body=message.body,
+                    title=message.title,
                     notify_type=kind,
                     body_format=apprise.NotifyFormat.TEXT,
                 )
@@ -175,13 +172,13 @@ _SILENCE = _Silence()
 def channels(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> list[Channel]:
     """Every channel, in order: those of the definitions, those of $TIDEGATE_ALERT_URLS, the webhook."""
     found: list[Channel] = []
-    secrets, hook = secrets_of(options, environment), address(environment)
+    hook = address(environment)
     for number, (url, problem) in enumerate(_addresses(options, environment), 1):
         scheme = _SCHEME.match(url)
         name = f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else "")
-        found.append(AppriseChannel(name, url, secrets) if problem is None else BrokenChannel(name, problem))
+        found.append(AppriseChannel(name, url) if problem is None else BrokenChannel(name, problem))
     if hook is not None:
-        found.append(JsonWebhook(hook, secrets))
+        found.append(JsonWebhook(hook))
     return found
 
 

@@ -1,103 +1,75 @@
-"""The cursor of the alerting sensor: what is open, what is still to be delivered, and who does not answer.
-
-observed(...)     which incidents are new, and which are over: each makes one message
-delivered(...)    send what is pending; a channel that does not answer is an incident for the others
-"""
+"""The cursor of the alerting sensor: the problems that were sent, and messages that no channel has taken."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import AliasChoices, Field, TypeAdapter
+from pydantic import TypeAdapter
 
-from tidegate.orchestration.alerts.channels import Channel
-from tidegate.orchestration.alerts.incident import Incident, Kind, Message
-from tidegate.orchestration.alerts.post import Pending, Post, Silent
-from tidegate.orchestration.alerts.tables import Asked
+from tidegate.orchestration.alerts.message import Message
+from tidegate.pipelines.facts.problem import Kind, Problem, Reported
 
 REMEMBERED = 200
 """Runs that are remembered as looked at; more than can end between two ticks."""
-
-_logger = logging.getLogger("tidegate.alerts")
+RUN_KINDS: tuple[Kind, ...] = ("run-failed", "check-not-run", "check-failed")
+"""Problems of runs last until another run has done what failed, and so are not found again by looking."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """An open incident, without its evidence: enough to report its end. `since`: s, UTC.
-
-    `times`: how often it was seen, for incidents that are seen run by run. `subject`: what its end is an end of.
-    """
+    """A problem that was sent, without its evidence: enough to report its end. `since`: ms, UTC. `times`: how many runs
+    had it."""
 
     key: str
-    kind: str
+    kind: Kind
     title: str
     pipeline: str
-    since: float
+    since: int
     times: int = 1
     details: dict[str, Any] = field(default_factory=dict)
     subject: str = ""
+    explains: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, incident: Incident, now: float) -> Self:
+    def of(cls, problem: Problem) -> Self:
+        """Of a problem without secrets."""
         return cls(
-            incident.key,
-            incident.kind,
-            incident.title,
-            incident.pipeline,
-            now,
-            details=dict(incident.details),
-            subject=incident.subject,
+            problem.key,
+            problem.kind,
+            problem.title,
+            problem.pipeline,
+            problem.since,
+            details=dict(problem.details),
+            subject=problem.subject,
+            explains=problem.explains,
         )
 
-    def incident(self) -> Incident:
-        again = (f"It was seen {self.times} times.",) if self.times > 1 else ()
-        return Incident(
-            self.key,
-            self.kind,  # type: ignore[arg-type]
-            self.title,
-            self.pipeline,
-            again,
-            details=self.details,
+    def problem(self) -> Problem:
+        return Problem(
+            key=self.key,
+            kind=self.kind,
+            title=self.title,
             subject=self.subject,
+            pipeline=self.pipeline,
+            since=self.since,
+            text=(f"It was seen {self.times} times.",) if self.times > 1 else (),
+            details=self.details,
+            explains=self.explains,
         )
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The result of a look.
-
-    Attributes:
-        incidents: all that go on, of what could be checked.
-        kinds: the kinds that were checked.
-        unseen: kind and subject of what could not be checked; open incidents of it stay open.
-    """
-
-    incidents: Sequence[Incident]
-    kinds: Collection[Kind]
-    unseen: Collection[str] = ()
-    taken: Collection[str] = ()
-    """Keys of incidents that follow from another one: no message is sent when they begin or end."""
-
-    def ends(self, item: Open) -> bool:
-        """Whether an open incident would have been found again, and was not."""
-        unseen = any(item.key.startswith(f"{subject} ") for subject in self.unseen)
-        return item.kind in self.kinds and not unseen and all(item.key != going.key for going in self.incidents)
 
 
 @dataclass(frozen=True)
 class Memory:
     """Attributes:
-    open: incidents that go on.
-    pending: messages that are still to be delivered.
-    silent: channel -> since when it does not answer.
-    handled: ids of the newest runs that were handled; `told` in older cursors.
+    open: problems that go on.
+    unsent: messages that no channel has taken.
+    handled: ids of the newest runs that were handled.
     since: when the newest run that was handled was updated (s, UTC); None before the first tick.
     asked: when the sources were queried last (s, UTC).
-    unread: table -> what its source reported then that has not landed.
+    reported: table -> what its source reported then.
     looked: when the last tick was (s, UTC).
     away: from when to when there was no tick, since the daemon did not run.
     retried: runs that failed and will be tried again, or could not be read -> when they were seen first (s, UTC).
@@ -105,12 +77,11 @@ class Memory:
     """
 
     open: tuple[Open, ...] = ()
-    pending: tuple[Pending, ...] = ()
-    silent: dict[str, Silent] = field(default_factory=dict)
-    handled: Annotated[tuple[str, ...], Field(validation_alias=AliasChoices("handled", "told"))] = ()
+    unsent: tuple[Message, ...] = ()
+    handled: tuple[str, ...] = ()
     since: float | None = None
     asked: float = 0.0
-    unread: dict[str, Asked] = field(default_factory=dict)
+    reported: dict[str, Reported] = field(default_factory=dict)
     looked: float = 0.0
     away: tuple[float, float] | None = None
     retried: dict[str, float] = field(default_factory=dict)
@@ -118,41 +89,37 @@ class Memory:
 
     @classmethod
     def of(cls, cursor: str | None) -> Memory:
-        """From `cursor`; a new one for None. What an older cursor lacks is as in a new one."""
-        return _STORED.validate_json(cursor) if cursor else cls()
+        """From `cursor`; a new one for None, and for a cursor of another version."""
+        try:
+            return _STORED.validate_json(cursor) if cursor else cls()
+        except ValueError:
+            return cls()
 
     def cursor(self) -> str:
         return json.dumps(asdict(self), default=str)
 
-    def observed(self, seen: Seen, now: float) -> tuple[Memory, tuple[Message, ...]]:
-        """The new incidents and those that are over; what was not checked stays as it is."""
-        known = {item.key for item in self.open}
-        taken = set(seen.taken)
-        found = {incident.key: incident for incident in seen.incidents}
-        new = [incident for key, incident in found.items() if key not in known]
-        over = [item for item in self.open if item.key in taken or seen.ends(item)]
-        opened = tuple(Open.of(item, now) for item in new)
-        still_open = tuple(item for item in self.open if item not in over)
-        messages = [Message(incident) for incident in new]
-        became = {incident.replaces for incident in seen.incidents} | taken
-        ended = [item for item in over if item.key not in became]
-        messages += [Message(item.incident(), "resolved", now - item.since) for item in ended]
-        return replace(self, open=still_open + opened), tuple(messages)
+    def of_runs(self) -> list[Problem]:
+        """The open problems of runs."""
+        return [item.problem() for item in self.open if item.kind in RUN_KINDS]
 
-    def delivered(
-        self, messages: Sequence[Message], channels: Sequence[Channel], log: logging.Logger, now: float
-    ) -> Memory:
-        """Log the messages, send them and what is pending. What a channel did not take stays pending for it."""
-        for message in messages:
-            text = message.title if message.state == "resolved" else str(message.payload()["text"])
-            say = log.info if message.state == "resolved" else log.error
-            say(text)
-            _logger.log(logging.INFO if message.state == "resolved" else logging.ERROR, text)
-        post = Post([*self.pending], dict(self.silent), channels, log, now)
-        for message in messages:
-            post.to_all(message)
-        post.send_all()
-        return replace(self, pending=tuple(post.queue), silent=post.silent)
+    def compared(self, now: Sequence[Problem], unseen: Collection[str]) -> tuple[Memory, list[Problem], list[Problem]]:
+        """The problems that have begun, and those that are over. One that another explains is neither. `unseen`: kind,
+        lake and name of what could not be read: what is open of it stays open."""
+        found = {problem.key: problem for problem in now}
+        known = {item.key for item in self.open}
+        begun = [each for key, each in found.items() if key not in known and not each.explained_by]
+        became = {problem.replaces for problem in now}
+        still, over = list[Open](), list[Problem]()
+        for item in self.open:
+            there = found.get(item.key)
+            seen = item.kind not in RUN_KINDS and not any(item.key.startswith(f"{each} ") for each in unseen)
+            if there is not None and there.explained_by:
+                continue  # its cause is reported instead
+            if there is not None or not seen:
+                still.append(item)
+            elif item.key not in became:
+                over.append(item.problem())
+        return replace(self, open=(*still, *map(Open.of, begun))), begun, over
 
 
 _STORED = TypeAdapter(Memory)

@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.syntax.durations import parse_duration
 from tidegate.pipelines.syntax.secrets import needs_variables
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.facts.problem import Bounds
 
 PREFIX = "TIDEGATE_ALERT_"
 URLS = f"{PREFIX}URLS"
@@ -71,6 +74,21 @@ class AlertOptions:
                     next_command=f"set {name} to {example}, for example",
                 )
 
+    @property
+    def bounds(self) -> Bounds:
+        """What is a problem. A run that was lost may be started again, so its epoch is not unfinished at once."""
+        from tidegate.pipelines.facts.problem import Bounds  # a code location does without, until its first tick
+
+        return Bounds(
+            self.flip_within,
+            self.max_lag,
+            self.retention_left,
+            self.quarantine_rows,
+            self.quarantine_window,
+            self.max_lag,
+            self.keys,
+        )
+
     def of_environment(self, environment: Mapping[str, str] = os.environ) -> AlertOptions:
         """These options; those that were not given are taken from the environment, where it has them. A value that is
         not the default was given. Raises PlanningError that names a variable with an invalid value."""
@@ -93,11 +111,6 @@ class AlertOptions:
                     next_command=f"export {variable}=…   (docs/alerts.md has its meaning)",
                 ) from error
         return replace(self, **found)
-
-
-def in_ms(span: timedelta) -> int:
-    """A length of time in ms."""
-    return round(span.total_seconds() * 1000)
 
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {

@@ -1,7 +1,8 @@
-"""Incidents of runs: runs that failed, checks that were planned and have no result, and checks that failed. A run that
-failed only because a gate holds is reported as the held gate, as are the checks that make up its verdict.
+"""Problems of runs: runs that failed, checks that were planned and have no result, and checks that failed. A run that
+failed only because a gate holds is reported as the held gate, as are the checks that make up its verdict, and the check
+that rows add up as the rows.
 
-Runs that fail one after another in the same place are one incident: it is over when what failed has been done.
+Runs that fail one after another in the same place are one problem: it is over when what failed has been done.
 """
 
 from __future__ import annotations
@@ -16,44 +17,44 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry
 
-from tidegate.assets.checks import fails, names_of_gate
+from tidegate.assets.checks import fails
 from tidegate.assets.failures import ERROR_KIND
-from tidegate.assets.names import GATE, VERDICT, WILL_RETRY
+from tidegate.assets.names import ADDS_UP, GATE, VERDICT, WILL_RETRY, Names
 from tidegate.assets.operations.operation import OPERATION_TAG
-from tidegate.assets.watched import Watched, positions, run_link
-from tidegate.orchestration.alerts.causes import pipeline_of
-from tidegate.orchestration.alerts.incident import Incident, scrub
+from tidegate.assets.watched import Watched, WatchedTable
+from tidegate.orchestration.alerts.dagster_problems import pipeline_of
 from tidegate.orchestration.alerts.memory import Open
-from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.scrubbing import scrub, scrubbed
 from tidegate.pipelines.commands import Commands, unsaid
 from tidegate.pipelines.errors import GateHeld, LakeError
+from tidegate.pipelines.facts.at import At
+from tidegate.pipelines.facts.problem import Kind, Problem, Scope
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.text import sentence
+from tidegate.pipelines.text import counted, sentence
 
 _OF_NO_JOB = "__"
 """Prefixes of Dagster's own job names: of runs that are started from the asset graph, and by automation."""
 _PARTITION_TAGS = ("partition", "asset_partition_range_start", "asset_partition_range_end")
-_SAME_INCIDENT = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
+_SAME = ("job", "partition", "asked", "failed_steps", "checks_not_run", "failed_checks")
 _NOTHING_KNOWN: dict[str, Any] = {"partition": None, "failed_steps": [], "checks_not_run": [], "failed_checks": []}
-KINDS = ("run-failed", "check-not-run", "check-failed")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a finished run: its job, the steps that succeeded, the checks that have a result, those that
-    passed, and its incident, if any."""
+    passed, and its problem, if any."""
 
     run: DagsterRun
     job: str
     steps: frozenset[str]
     checks: frozenset[str]
     passed: frozenset[str]
-    incident: Incident | None
+    problem: Problem | None
     pipeline: str = ""
 
     def scrubbed(self, secrets: Iterable[str]) -> Outcome:
-        """The same without secrets, in names too: open incidents are stored without secrets, and a name must be the
-        same in both to be found again."""
+        """The same without secrets, in names too: open problems are stored without secrets, and a name must be the same
+        in both to be found again."""
         clean = partial(scrub, secrets=tuple(secrets))
         return replace(
             self,
@@ -61,12 +62,12 @@ class Outcome:
             steps=frozenset(map(clean, self.steps)),
             checks=frozenset(map(clean, self.checks)),
             passed=frozenset(map(clean, self.passed)),
-            incident=self.incident and self.incident.scrubbed(secrets),
+            problem=self.problem and scrubbed(self.problem, secrets),
         )
 
     def ends(self, item: Open) -> bool:
-        """Whether this run ends an open incident, as it did what had failed. An incident without a failed step (a lost
-        process) ends when a run of the same job succeeds."""
+        """Whether this run ends an open problem, as it did what had failed. One without a failed step (a lost process)
+        ends when a run of the same job succeeds."""
         failed, unrun = set(item.details.get("failed_steps", ())), set(item.details.get("checks_not_run", ()))
         bad = set(item.details.get("failed_checks", ()))
         own = self.pipeline or pipeline_of(self.run)
@@ -76,7 +77,7 @@ class Outcome:
             return False
         if not failed and not unrun and not bad:
             same = item.details.get("job") == self.job
-            return same and self.run.status == DagsterRunStatus.SUCCESS and self.incident is None
+            return same and self.run.status == DagsterRunStatus.SUCCESS and self.problem is None
         return failed <= self.steps and unrun <= self.checks and bad <= self.passed
 
 
@@ -138,9 +139,10 @@ def _of_partition(partition: list[str] | None, asked: Mapping[str, Any]) -> str:
     return f", partition {first}" if first == last else f", partitions {first} to {last}"
 
 
-def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, options: AlertOptions) -> Outcome:
+def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched) -> Outcome:
     """Read what a finished run did from its events."""
     gates = {item.staged for item in watched.inserts}
+    published = {item.published for item in watched.inserts}
     planned = [
         event.get_dagster_event().asset_check_planned_data.asset_check_key
         for event in _events(instance, run, DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED)
@@ -149,9 +151,9 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     results = [_evaluation(event) for event in evaluated]
     done = {result.asset_check_key for result in results}
     unrun = sorted(_named(key) for key in planned if key.asset_key in gates and key not in done)
-    bad = [result for result in results if fails(result) and not _is_of_a_gate(result, gates)]
+    bad = [result for result in results if fails(result) and not _is_reported(result, gates, published)]
     failures = _events(instance, run, DagsterEventType.STEP_FAILURE)
-    holding = {result.asset_key for result in results if result.check_name == GATE and not result.passed}
+    holding = {result.asset_key for result in results if result.check_name in GATE and not result.passed}
     explained = {event.step_key for event in failures if _metadata(event).get(ERROR_KIND) == GateHeld.__name__}
     explained |= {event.step_key for event in evaluated if _evaluation(event).asset_key in holding}
     broken = [event for event in failures if event.step_key not in explained]
@@ -160,32 +162,30 @@ def outcome(instance: DagsterInstance, run: DagsterRun, watched: Watched, option
     advised = dict.fromkeys(str(result.metadata["next"].value) for result in bad if "next" in result.metadata)
     checks = _Checks(unrun, sorted(_named(result.asset_check_key) for result in bad), tuple(advised))
     pipeline = pipeline_of(run, watched, instance)
-    incident = _incident(run, pipeline, broken, checks, failed, options, watched) if failed or unrun or bad else None
-    if incident is not None:
-        incident = _placed(incident, watched)
+    problem = _problem(instance, run, pipeline, broken, checks, failed, watched) if failed or unrun or bad else None
     passed = frozenset(_named(result.asset_check_key) for result in results if result.passed)
-    return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, incident, pipeline)
+    return Outcome(run, run.job_name, frozenset(steps), frozenset(map(_named, done)), passed, problem, pipeline)
 
 
-def unread(run: DagsterRun, watched: Watched, options: AlertOptions, error: Exception) -> Outcome:
-    """The outcome of a finished run whose events cannot be read. It is an incident if the run works on what is watched,
+def unread(run: DagsterRun, watched: Watched, error: Exception, now: float) -> Outcome:
+    """The outcome of a finished run whose events cannot be read. It is a problem if the run works on what is watched,
     or has failed and may do so. Only the type of the error is shown: its text may hold a secret."""
     pipeline = pipeline_of(run, watched)
-    incident = None
+    problem = None
     if pipeline in watched.pipelines or (not pipeline and run.status == DagsterRunStatus.FAILURE):
-        incident = Incident(
+        problem = Problem(
             key=f"run {run.run_id}",
             kind="run-failed",
             title=f"run {run.run_id} of {pipeline or run.job_name} has ended ({run.status.value}), and what it did "
             f"cannot be read in Dagster's history ({type(error).__name__}).",
+            subject=f"the run that cannot be read of {pipeline or run.job_name}",
             pipeline=pipeline or run.job_name,
-            said=("Whether its steps and its checks succeeded is not known here; the lake is as it left it.",),
-            run=run_link(options.dagster_url, run.run_id),
+            since=round(now * 1000),
+            text=("Whether its steps and its checks succeeded is not known here; the lake is as it left it.",),
             next=(f"run it again: {launching(run)}",),
             details={"run_id": run.run_id, "job": run.job_name, "status": run.status.value, **_NOTHING_KNOWN},
-            subject=f"the run that cannot be read of {pipeline or run.job_name}",
         )
-    return Outcome(run, run.job_name, frozenset(), frozenset(), frozenset(), incident, pipeline)
+    return Outcome(run, run.job_name, frozenset(), frozenset(), frozenset(), problem, pipeline)
 
 
 @dataclass(frozen=True)
@@ -197,15 +197,15 @@ class _Checks:
     next: tuple[str, ...]
 
 
-def _incident(
+def _problem(
+    instance: DagsterInstance,
     run: DagsterRun,
     pipeline: str,
     broken: list[EventLogEntry],
     checks: _Checks,
     failed: bool,
-    options: AlertOptions,
     watched: Watched,
-) -> Incident:
+) -> Problem:
     steps = {event.step_key or "": _said(event) for event in broken}
     sentences = [f"Step {step} failed{f': {text}' if text else ''}." for step, text in steps.items()]
     if failed and not steps:
@@ -224,21 +224,27 @@ def _incident(
     ends = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was cancelled"}
     ended = ends.get(run.status, "ended")
     what = _what(failed, list(steps), checks)
-    kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"
+    kind: Kind = "run-failed" if failed else "check-not-run" if checks.unrun else "check-failed"
     wrong = {
         "run-failed": ".",
-        "check-not-run": f", and {len(checks.unrun)} planned checks never ran.",
+        "check-not-run": f", and {counted(len(checks.unrun), 'planned check')} never ran.",
         "check-failed": f", and {len(checks.failed)} of its checks failed: {', '.join(checks.failed)}.",
     }
     counts = {"checks not run": len(checks.unrun), "checks failed": len(checks.failed)}
-    return Incident(
+    record = instance.get_run_record_by_id(run.run_id)
+    tables = watched.tables_of(pipeline)
+    behind = [table for table in tables if failed and _held_up(table, steps)]
+    own = {item.subject for item in (*tables, *watched.inserts) if failed and item.pipeline == pipeline}
+    return Problem(
         key=f"run {run.run_id}",
         kind=kind,
         title=f"run {run.run_id} of {pipeline} {ended}{of}{wrong[kind]}",
+        subject=f"{what} of {pipeline}{of}",
         pipeline=pipeline,
-        said=tuple(sentences),
+        since=round(record.update_timestamp.timestamp() * 1000) if record else 0,
+        text=tuple(sentences),
         counts={name: count for name, count in counts.items() if count},
-        run=run_link(options.dagster_url, run.run_id),
+        positions=_positions(tables),
         next=(*_mending(broken, watched.commands_of(pipeline)), *checks.next, f"then run it again: {launching(run)}"),
         details={
             "run_id": run.run_id,
@@ -250,12 +256,31 @@ def _incident(
             "checks_not_run": checks.unrun,
             "failed_checks": checks.failed,
         },
-        subject=f"{what} of {pipeline}{of}",
+        explains=(
+            *(f"lag {table.subject}" for table in behind),
+            *(f"unfinished {subject}" for subject in sorted(own)),
+        ),
     )
 
 
+def _held_up(table: WatchedTable, steps: Iterable[str]) -> bool:
+    """Whether a failed run explains why this table does not go on: its step failed, or the run was lost."""
+    failed, names = [*steps], Names(table.pipeline)
+    own = {table.step, names.op(names.source(table.table)), names.aligned}
+    return not failed or bool(own.intersection(failed))
+
+
+def _positions(tables: list[WatchedTable]) -> dict[str, str]:
+    """The positions of the pipeline's sources; none if the lake cannot be read, of which the problem is, or another."""
+    try:
+        lake = Lake.found(tables[0].lake) if tables else None
+    except LakeError:
+        return {}
+    return At(lake, 0, Scope()).positions([table.table for table in tables]) if lake else {}
+
+
 def _what(failed: bool, steps: list[str], checks: _Checks) -> str:
-    """What a run failed to do, and what ends the incident."""
+    """What a run failed to do, and what ends the problem."""
     if steps:
         return f"the failure of {', '.join(steps)}"
     if failed:
@@ -286,26 +311,18 @@ def _chosen(partition: list[str] | None) -> str:
     return f" --partition-range {shlex.quote(f'{first}...{last}')}"
 
 
-def _is_of_a_gate(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey]) -> bool:
-    """Whether a failed check is reported as a held gate instead."""
-    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in names_of_gate())
+def _is_reported(result: dg.AssetCheckEvaluation, gates: set[dg.AssetKey], published: set[dg.AssetKey | None]) -> bool:
+    """Whether a failed check is reported as a problem of the lake: a held gate, or rows that do not add up."""
+    if result.check_name == ADDS_UP:
+        return result.asset_key in published
+    return result.check_name == VERDICT or (result.asset_key in gates and result.check_name in GATE)
 
 
-def _placed(incident: Incident, watched: Watched) -> Incident:
-    """The incident with the positions of the pipeline's sources."""
-    tables = watched.tables_of(incident.pipeline)
-    try:
-        lake = Lake.found(tables[0].lake) if tables else None
-    except LakeError:  # of which the incident is, or another one
-        return incident
-    return replace(incident, positions=positions(lake, [table.table for table in tables])) if lake else incident
-
-
-def same(item: Open, incident: Incident) -> bool:
-    """Whether a run's incident is open already: the same steps and checks of the same job and pipeline; jobs of
+def same(item: Open, problem: Problem) -> bool:
+    """Whether a run's problem is open already: the same steps and checks of the same job and pipeline; jobs of
     operations belong to several pipelines."""
-    return (item.kind, item.pipeline) == (incident.kind, incident.pipeline) and all(
-        (item.details.get(name) or None) == (incident.details.get(name) or None) for name in _SAME_INCIDENT
+    return (item.kind, item.pipeline) == (problem.kind, problem.pipeline) and all(
+        (item.details.get(name) or None) == (problem.details.get(name) or None) for name in _SAME
     )
 
 

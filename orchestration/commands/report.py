@@ -39,21 +39,22 @@ def report(
         str | None,
         typer.Option(
             "--name",
-            help="The pipeline's name in Dagster: its alerts are stored under it.",
+            help="The pipeline's name on the page.",
             show_default="the script's file name",
         ),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Write one HTML page of a pipeline: flow, phases, watermarks, cuts, verdicts, quarantine, last alerts.
+    """Write one HTML page of a pipeline: flow, phases, watermarks, cuts, verdicts, quarantine, problems.
 
     The page holds all that it shows, pictures as well, so it can be mailed or printed. It is read from the lake's own
     tables, without Spark; a run that is under way is not disturbed.
     """
-    from tidegate.orchestration.report import gather, render
+    from tidegate.orchestration.report import render
     from tidegate.pipelines.commands import Commands
     from tidegate.pipelines.errors import TidegateError
+    from tidegate.pipelines.facts.report import gather
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 

@@ -222,7 +222,7 @@ def _once(
 
 def _shown(on: On, found: Run) -> None:
     on.screen.result(found)
-    if found.imbalanced:
+    if found.problems:
         raise typer.Exit(FAILED)
 
 

@@ -54,9 +54,8 @@ def status(
     --json every look is one line.
     """
     from tidegate.orchestration.console.watching import watch as keep_showing
+    from tidegate.pipelines.facts.problems import looked
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.runtime.status import settled_status
-    from tidegate.pipelines.runtime.status import status as read_status
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -72,7 +71,7 @@ def status(
             with stopped_by_signals(stop):
                 keep_showing(
                     screen,
-                    lambda: read_status(Lake(lake, create=False), pipeline),
+                    lambda: looked(Lake(lake, create=False), pipeline),
                     2.0 if every is None else every,
                     stop,
                 )
@@ -80,7 +79,7 @@ def status(
         folder = Lake(lake, create=False)
         if pipeline is not None:
             pipeline = stored_pipeline(screen, pipeline, folder)
-        found = settled_status(folder, pipeline)
+        found = looked(folder, pipeline)
         screen.result(found)
-    if found.imbalanced:
+    if any(problem.kind == "imbalanced" for problem in found.problems):
         raise typer.Exit(FAILED)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -74,12 +75,32 @@ def ui(
             os.environ.setdefault("DAGSTER_HOME", str(lake.absolute().parent / "dagster"))
             if scripts:
                 os.environ["TIDEGATE_SCRIPT"] = os.pathsep.join(str(script.absolute()) for script in scripts)
-        os.environ.setdefault("TIDEGATE_DAGSTER_URL", f"http://{host}:{port}")
+        address = address_of(host, port)
+        os.environ["TIDEGATE_DAGSTER_URL"] = linked(os.environ.get("TIDEGATE_DAGSTER_URL", ""), address)
         if DOCS_VARIABLE not in os.environ:
             pages = Path(Layout(os.environ["TIDEGATE_LAKE"]).root / QUALITY)
             chosen = port + 1 if docs_port is None else docs_port
             os.environ[DOCS_VARIABLE] = stack.enter_context(serving(pages, chosen))
-        _serve(screen, host, port)
+        graphs = [graph(address, name) for name in (["clicks"] if demo else [each.stem for each in scripts or ()])]
+        _serve(screen, host, port, graphs[0] if len(graphs) == 1 else f"{address}/asset-groups")
+
+
+def address_of(host: str, port: int) -> str:
+    """Where a browser of this machine finds what listens on `host`, which may stand for every address."""
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+
+
+def linked(given: str, address: str) -> str:
+    """Where links in alerts point to: to this very server, unless people reach it by another machine's address."""
+    here = urlsplit(given).hostname in (None, "localhost", "127.0.0.1", "::1")
+    return address if here else given
+
+
+def graph(address: str, pipeline: str) -> str:
+    """The page with the graph of a pipeline's assets."""
+    from tidegate.assets.names import identifier
+
+    return f"{address}/locations/tidegate/asset-groups/{quote(identifier(pipeline))}/lineage"
 
 
 def _require_free(host: str, port: int) -> None:
@@ -98,33 +119,26 @@ def _require_free(host: str, port: int) -> None:
             ) from error
 
 
-def _serve(screen: Screen, host: str, port: int) -> None:
-    from tidegate.assets.lost_runs import end_lost_runs, only_server
+def _serve(screen: Screen, host: str, port: int, page: str) -> None:
     from tidegate.orchestration.web_server import prepare
 
-    home = Path(os.environ["DAGSTER_HOME"])
-    workspace = prepare(home)
+    workspace = prepare(Path(os.environ["DAGSTER_HOME"]))
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
     command += ["--host", host, "--port", str(port), "--log-level", "warning"]
     # Dagster's own notices for those who write code against it are nothing for those who look at a lake.
     quiet = {"PYTHONWARNINGS": "ignore", **os.environ}
-    with only_server(home) as served:
-        if served is not None:
-            for lost in end_lost_runs(home):
-                screen.say(str(lost))
-        process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = None
 
-        def leave() -> None:
-            if process is not None:
-                process.send_signal(signal.SIGINT)
+    def leave() -> None:
+        if process is not None:
+            process.send_signal(signal.SIGINT)
 
-        # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does
-        # in the child what it does by itself.
-        with asked_to_end(leave):
-            # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
-            inherited = () if served is None else (served,)
-            process = subprocess.Popen(command, start_new_session=True, env=quiet, pass_fds=inherited)
-            screen.say(f"Dagster: http://{host}:{port}   (ready in some seconds; Ctrl-C ends it)")
-            status = process.wait()
+    # A child ignores what its parent ignores, as a command of the background does SIGINT; what is handled here does in
+    # the child what it does by itself.
+    with asked_to_end(leave):
+        # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
+        process = subprocess.Popen(command, start_new_session=True, env=quiet)
+        screen.say(f"Dagster: {page}   (ready in some seconds; Ctrl-C ends it)")
+        status = process.wait()
     if status > 0:
         raise typer.Exit(1)

@@ -50,6 +50,8 @@ def verify(
     Rows that have passed out of retention are reported as such, never as equal. A process cannot be recomputed epoch by
     epoch: it is named and left out, and an error where nothing else is asked for.
     """
+    from tidegate.pipelines.clock import system_clock
+    from tidegate.pipelines.facts.problems import differing
     from tidegate.pipelines.facts.verification import Verification
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
@@ -67,9 +69,10 @@ def verify(
         with Bars(screen.err) as bars:
             spark = session(lake, master, bars)
             reports = [recompute(pipeline, folder, spark, name, bars) for name in wanted]
-        found = Verification(tuple(reports), tuple(left_out))
+        differ = [differing(folder, report, system_clock(), pipeline.name) for report in reports]
+        found = Verification(tuple(reports), tuple(left_out), tuple(item for item in differ if item is not None))
         screen.result(found)
-    if not found.passed:
+    if found.problems:
         raise typer.Exit(FAILED)
 
 

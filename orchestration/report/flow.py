@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.orchestration.report.facts import Facts, InsertFacts
+from tidegate.pipelines.facts.report import InsertFacts, Report
 from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
 from tidegate.pipelines.runtime.epochs.processed import Given
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
@@ -42,7 +42,7 @@ class _Box:
         return card + "".join(notes)
 
 
-def flow(facts: Facts) -> str:
+def flow(facts: Report) -> str:
     """A lane for each INSERT, from left to right."""
     parts: list[str] = [_ARROW]
     top = 8.0

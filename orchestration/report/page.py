@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
-from tidegate.orchestration.report.facts import Facts, InsertFacts, SourceFacts
 from tidegate.orchestration.report.flow import flow
-from tidegate.pipelines.commands import AS_WRITTEN, RUN, Commands, NextCommand, resolving
+from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
+from tidegate.pipelines.facts.report import LISTED, InsertFacts, Report, SourceFacts
 from tidegate.pipelines.pictures import OUTCOMES_KEY, STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.text import counted, moment, why
+from tidegate.pipelines.records.kinds import Note, columns_of
+from tidegate.pipelines.runtime.status import InsertStatus
+from tidegate.pipelines.text import moment, why
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
-from tidegate.pipelines.watermarks.watermark import instant
 
-LISTED = 12
 _PLACES = (("published", "good"), ("quarantined", "warn"), ("dropped", "mute"), ("waiting", "wait"))
+_BADGES = {
+    "passed": "good", "held": "bad", "none yet": "mute", "exactly": "good", "does not add up": "bad",
+    "worked on": "wait",
+}  # fmt: skip
+"""Texts of cells that have a colour."""
 
 
-def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
+def render(facts: Report, commands: Commands = AS_WRITTEN) -> str:
     """The whole document; `commands` fills in the script and the lake."""
     sections = [
         ("Flow", flow(facts), "Rows travel from left to right; a dashed line is a build side, which is joined to."),
@@ -40,7 +45,7 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
             "when an epoch was planned, and that it left for a later one.",
         ),
         ("Quarantine by reason", _quarantine(facts, commands), "Rows that the gate has quarantined, and why."),
-        ("Last alerts", _alerts(facts), "The alerts that were sent."),
+        ("Problems", _problems(facts, commands), "What a person must know now, and what follows from what."),
     ]
     body = "".join(
         f"<section><h2>{escape(title)}</h2><p class=said>{escape(note)}</p>{content}</section>"
@@ -58,18 +63,9 @@ def render(facts: Facts, commands: Commands = AS_WRITTEN) -> str:
     )
 
 
-def _head(facts: Facts, commands: Commands) -> str:
+def _head(facts: Report, commands: Commands) -> str:
     status, totals = facts.status, facts.status.totals
-    if status.held:
-        css, verdict = "bad", f"The gate holds {', '.join(status.held)}. The targets are unchanged by what it holds."
-    elif waits := _awaited(facts):
-        css, verdict = "wait", f"Waiting for {' and '.join(waits)}: no row is released before its flip."
-    elif status.imbalanced:
-        css, verdict = "bad", "Some landed rows are in no place, or in two."
-    elif not any(item.state for item in status.inserts):
-        css, verdict = "wait", "Nothing is published yet."
-    else:
-        css, verdict = "good", "Everything that may be released is published. Nothing is held."
+    css, verdict = facts.verdict
     tiles = [
         ("landed, all sources", totals.landed, ""),
         ("published", totals.published, "good"),
@@ -78,108 +74,72 @@ def _head(facts: Facts, commands: Commands) -> str:
         ("waiting", totals.waiting, "wait" if totals.waiting else ""),
     ]
     shown = "".join(f'<div class="tile {css}"><b>{count:,}</b><span>{name}</span></div>' for name, count, css in tiles)
+    to_do = said(facts.to_do, commands)
     return (
         f"<header><h1>{escape(facts.pipeline.name)}</h1><p class=when>Tidegate report, {moment(status.at)} UTC</p>"
-        f'<p class="verdict {css}">{escape(verdict)}</p>{_to_do(facts, commands)}'
+        f'<p class="verdict {css}">{escape(verdict)}</p>{f"<section class=todo>{to_do}</section>" if to_do else ""}'
         f"<div class=tiles>{shown}</div></header>"
     )
 
 
-def _awaited(facts: Facts) -> list[str]:
-    return sorted({build for item in facts.status.inserts for build in item.waits_for})
+def said(notes: Iterable[Note], commands: Commands) -> str:
+    """What records say: a heading, its details, and a command that can be pasted."""
+    found = []
+    for note in notes:
+        found.append(f"<h3>{escape(note.text)}</h3>" if note.text else "")
+        found += [f"<p>{escape(line)}</p>" for line in note.details]
+        found.append(f"<p class=next><code>{escape(commands.shown(note.next))}</code></p>" if note.next else "")
+    return "".join(found)
 
 
-def _to_do(facts: Facts, commands: Commands) -> str:
-    """What a person can do now, after the reasons: enough to go on without reading the rest of the page."""
-    status, parts = facts.status, list[str]()
-    for item in status.inserts:
-        if item.held:
-            parts.append(f"<h3>{escape(item.insert)}, epoch {item.epoch}: why, and what to do</h3>")
-            parts += [f"<p>{escape(reason)}</p>" for reason in item.reasons]
-            release, discard = resolving(item.insert)
-            parts.append(_next(commands, release, "joins the rows again"))
-            parts.append(_next(commands, discard, item.given_up))
-        if item in status.imbalanced:
-            parts.append(f"<h3>{escape(item.insert)}: its rows do not add up</h3>")
-            verb = "status" if item.process else "verify"  # what functions gave is not computed anew
-            parts.append(_next(commands, NextCommand(verb), "says where they are"))
-    sources = {source.table.name: source.status for source in facts.sources}
-    for build in _awaited(facts):
-        holder = sources[build].holder if build in sources else None
-        if holder:
-            parts.append(f"<h3>{escape(build)} is being loaded by {escape(holder)}</h3>")
-        else:
-            parts.append(f"<h3>Nobody loads {escape(build)}</h3>")
-            parts.append(_next(commands, RUN, "goes on where the last run stopped"))
-    if not parts and not any(item.state for item in status.inserts):
-        parts.append(_next(commands, RUN, "lands what the sources have, and releases what may be released"))
-    return f"<section class=todo>{''.join(parts)}</section>" if parts else ""
-
-
-def _next(commands: Commands, command: NextCommand, what: str) -> str:
-    """A command that can be pasted, and what it does."""
-    return f"<p class=next><code>{escape(commands.shown(command))}</code> {escape(what)}</p>"
-
-
-# --- tables -------------------------------------------------------------------------------------------------------
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[int] = ()) -> str:
-    """A table; `numbers` are columns that stand at the right. Cells are escaped, but for `Raw`."""
-    heads = "".join(f"<th{_right(n, numbers)}>{escape(name)}</th>" for n, name in enumerate(headers))
-    lines = "".join(
-        "<tr>" + "".join(f"<td{_right(n, numbers)}>{_cell(value)}</td>" for n, value in enumerate(row)) + "</tr>"
-        for row in rows
+def table(rows: Sequence[Any], now: int = 0, more: Callable[[Any], dict[str, str]] = lambda row: {}) -> str:
+    """Records of one kind, a column for each fact that is one; `more`: columns of this page alone, as HTML."""
+    if not rows:
+        return ""
+    columns = columns_of(type(rows[0]))
+    extra = more(rows[0])
+    right = [" class=n" if fact.right else "" for fact, _ in columns]
+    heads = [f"<th{css}>{escape(title)}</th>" for (_, title), css in zip(columns, right, strict=True)]
+    heads += [f"<th>{escape(title)}</th>" for title in extra]
+    lines = []
+    for row in rows:
+        cells = [f"<td{css}>{_cell(fact.text(row, now))}</td>" for (fact, _), css in zip(columns, right, strict=True)]
+        cells += [f"<td>{html}</td>" for html in (more(row) if extra else {}).values()]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f"<div class=wide><table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
-    return f"<div class=wide><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
 
 
-class Raw(str):
-    """HTML that this module made."""
-
-
-def _right(number: int, numbers: Sequence[int]) -> str:
-    return " class=n" if number in numbers else ""
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, Raw):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return escape(str(value))
-
-
-def badge(text: str, css: str) -> Raw:
-    return Raw(f'<span class="badge {css}">{escape(text)}</span>')
+def _cell(text: str) -> str:
+    css = _BADGES.get(text)
+    return escape(text) if css is None else f'<span class="badge {css}">{escape(text)}</span>'
 
 
 # --- sections -----------------------------------------------------------------------------------------------------
 
 
-def _balance(facts: Facts) -> str:
-    rows = []
-    for item in facts.status.inserts:
-        if item.rows is None:
-            continue
-        found = item.rows
-        counts = (found.published, found.rows_quarantined, sum(found.dropped.values()), found.waiting)
-        wrong = badge("does not add up", "bad") if item in facts.status.imbalanced else badge("worked on", "wait")
-        bars = "".join(
-            f'<i class="{css}" style="width:{count / found.landed * 100:.2f}%"></i>'
-            for (_, css), count in zip(_PLACES, counts, strict=True)
-            if found.landed and count
-        )
-        # A process gives other rows than those that landed.
-        share = "" if item.process else f'<div class="share">{bars}</div>'
-        proved = badge("exactly", "good") if found.balanced else wrong
-        rows.append((item.insert, found.landed, *counts, proved, Raw(share)))
-    headers = ("INSERT", "landed", "published", "quarantined", "dropped", "waiting", "adds up", "")
+def _balance(facts: Report) -> str:
+    rows = [item for item in facts.status.inserts if item.rows is not None]
     key = legend([(css, name) for name, css in _PLACES])
-    return table(headers, rows, (1, 2, 3, 4, 5)) + key if rows else ""
+    return table(rows, facts.status.at, _shares) + key if rows else ""
 
 
-def _phases(facts: Facts) -> str:
+def _shares(item: InsertStatus) -> dict[str, str]:
+    """Whether its rows add up, and their shares as a bar."""
+    found = item.rows
+    assert found is not None
+    bars = "".join(
+        f'<i class="{css}" style="width:{getattr(item, name) / found.landed * 100:.2f}%"></i>'
+        for name, css in _PLACES
+        if found.landed and getattr(item, name)
+    )
+    proved = "exactly" if found.balanced else "does not add up" if item.imbalanced else "worked on"
+    # A process gives other rows than those that landed.
+    return {"adds up": _cell(proved), "": "" if item.process else f'<div class="share">{bars}</div>'}
+
+
+def _phases(facts: Report) -> str:
     rows: list[tuple[str, list[Span]]] = []
     for source in facts.sources:
         spans = []
@@ -196,37 +156,16 @@ def _phases(facts: Facts) -> str:
             rows.append((source.table.name, spans))
     if not rows:
         return ""
-    flips = [
-        (
-            source.table.name,
-            f"{source.status.generation}/{source.status.flip.epoch}",
-            moment(source.status.flip.at),
-            source.status.flip.position or "",
-        )
-        for source in facts.sources
-        if source.status.flip is not None
-    ]
     key = legend([("wait", "bounded phase"), ("good", "after the flip")])
-    listed = table(("table", "flip in epoch", "at", "read up to"), flips) if flips else ""
-    return timeline(rows, "When each source was loading, and since when it is followed") + key + listed
+    drawn = timeline(rows, "When each source was loading, and since when it is followed")
+    return drawn + key + table([source.flip for source in facts.sources if source.flip is not None])
 
 
-def _watermarks(facts: Facts) -> str:
+def _watermarks(facts: Report) -> str:
     lines = [Line(source.table.name, _colour(n), _over_time(source)) for n, source in enumerate(facts.sources)]
     drawn = [line for line in lines if line.points]
-    rows = [
-        (
-            source.table.name,
-            _watermark(source),
-            "yes" if source.status.use_processing_time else "no",
-            ", ".join(source.status.idle_splits) or "none",
-            source.status.late,
-        )
-        for source in facts.sources
-    ]
-    headers = ("table", "watermark", "use processing time", "idle splits", "late rows")
     chart = step_chart(drawn, "The watermark of each source, by when it was emitted", facts.status.at) if drawn else ""
-    return chart + table(headers, rows, (4,))
+    return chart + table([source.watermark for source in facts.sources])
 
 
 def _over_time(source: SourceFacts) -> list[tuple[float, float]]:
@@ -242,16 +181,7 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _watermark(source: SourceFacts) -> str:
-    at = source.status.watermark
-    if at is None:
-        return "none yet"
-    if at == MIN_TIMESTAMP and source.status.use_processing_time:
-        return "none of its own: (MIN, true), processing time from the flip on"
-    return {MIN_TIMESTAMP: "the least", MAX_TIMESTAMP: "the end of input"}.get(at) or instant(at)
-
-
-def _lag(facts: Facts) -> str:
+def _lag(facts: Report) -> str:
     lines = [
         Line(
             source.table.name, _colour(n), [(row.landed_at, row.lag_ms) for row in source.log if row.lag_ms is not None]
@@ -262,89 +192,36 @@ def _lag(facts: Facts) -> str:
     return step_chart(drawn, "How far behind each source was", facts.status.at, y_times=False) if drawn else ""
 
 
-def _cuts(facts: Facts) -> str:
+def _cuts(facts: Report) -> str:
     found = []
     for source in facts.sources:
-        if not source.cuts:
-            continue
-        done = sum(bool(cut.position) for cut in source.cuts)
-        heading = f"{source.table.name}: {done:,} of {len(source.cuts):,} chunks read"
-        if source.status.flip is not None and source.status.flip.cut:
-            heading += f"; flip once the log was read past the greatest cut, up to {source.status.flip.position}"
-        shown = source.cuts if len(source.cuts) <= LISTED else (*source.cuts[: LISTED - 1], source.cuts[-1])
-        rows = [(cut.chunk, cut.bounds, cut.position or "not read yet") for cut in shown]
-        if len(source.cuts) > len(shown):
-            rows.insert(-1, ("…", f"{len(source.cuts) - len(shown):,} more", ""))
-        found.append(f"<h3>{escape(heading)}</h3>" + table(("chunk", "keys", "cut"), rows))
+        if source.cuts:
+            cuts = source.cuts
+            shown = cuts if len(cuts) <= LISTED else (*cuts[: LISTED - 1], cuts[-1])
+            more = f"<p>… and {len(cuts) - len(shown):,} more.</p>" if len(cuts) > len(shown) else ""
+            found.append(f"<h3>{escape(source.chunks)}</h3>{table(shown)}{more}")
     return "".join(found)
 
 
 def _of_insert(item: InsertFacts) -> str:
-    shown = item.epochs
-    rows = [_verdict(epoch) for epoch in reversed(shown[-LISTED:])]
-    headers = ("epoch", "released at", "verdict", "state", "rows", "matched", "quarantined", "dropped", "pins", "why")
-    key = legend(OUTCOMES_KEY)
-    many, last = item.planned, f", the last {len(shown)}" if item.planned > len(shown) else ""
-    title = f"{item.insert.id}: {counted(many, 'epoch')}{last}"
-    drawn = outcomes(shown, item.left, item.waiting)
-    return f"<h3>{escape(title)}</h3>{drawn}{key}" + table(headers, rows, (4, 5, 6, 7))
+    drawn = outcomes(item.epochs, item.left, item.waiting)
+    return f"<h3>{escape(item.title)}</h3>{drawn}{legend(OUTCOMES_KEY)}{table(item.verdicts)}"
 
 
-def _verdict(epoch: ReleasedEpoch) -> tuple[object, ...]:
-    counts = epoch.staged.counts if epoch.staged else {}
-    verdict = epoch.verdict
-    mark = (
-        badge("none yet", "mute")
-        if verdict is None
-        else badge(*(("passed", "good") if verdict.passed else ("held", "bad")))
-    )
-    pins = ", ".join(map(str, epoch.plan.pins))
-    return (
-        f"{epoch.plan.generation}/{epoch.plan.epoch}",
-        moment(epoch.plan.instant),
-        mark,
-        epoch.state,
-        counts.get("rows", 0),
-        counts.get("matched", 0),
-        counts.get("to:quarantine", 0),
-        counts.get("to:drop", 0),
-        pins,
-        " ".join(verdict.reasons) if verdict else "",
-    )
-
-
-def _quarantine(facts: Facts, commands: Commands) -> str:
+def _quarantine(facts: Report, commands: Commands) -> str:
     found = []
     for item in facts.status.inserts:
         reasons = dict(item.rows.quarantined) if item.rows else {}
         if reasons:
             bars = [(why(name), count, "warn") for name, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
-            found.append(
-                f"<h3>{escape(item.insert)}</h3>"
-                + lying(bars, f"Quarantined rows of {item.insert} by reason")
-                + _next(
-                    commands,
-                    NextCommand("quarantine show", (item.insert,)),
-                    "shows the rows, and the nearest versions",
-                )
-            )
+            look = NextCommand("quarantine show", (item.insert,), "the rows, and the nearest versions")
+            drawn = lying(bars, f"Quarantined rows of {item.insert} by reason")
+            found.append(f"<h3>{escape(item.insert)}</h3>{drawn}{said([Note('', next=look)], commands)}")
     rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]
     if rejected:
         found.append("<h3>Messages that could not be read</h3>" + lying(rejected, "Rejected messages by source"))
     return "".join(found) or "<p>No row is in quarantine.</p>"
 
 
-def _alerts(facts: Facts) -> str:
-    if not facts.alerts:
-        return "<p>Nobody was alerted. (Alerts are sent while Dagster's daemon runs.)</p>"
-    rows = [
-        (
-            moment(alert.told_at),
-            badge(alert.state, "good" if alert.state == "resolved" else "bad"),
-            alert.kind,
-            alert.title,
-            alert.next if alert.state == "open" else "",
-        )
-        for alert in facts.alerts
-    ]
-    return table(("sent at", "", "kind", "what", "next"), rows)
+def _problems(facts: Report, commands: Commands) -> str:
+    return table(facts.listed(commands)) or "<p>There is none.</p>"

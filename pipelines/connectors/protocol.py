@@ -372,6 +372,17 @@ class KnowsItsEnd(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsItsPlace(Protocol):
+    """A source of a 'path' that can tell whether what lies there is what it has read, by its own id and by what was
+    read of it. A script may then write another path to it. Whether the path is the same or not, `ends` and `read`
+    refuse another one by name."""
+
+    def is_the_same(self, position: SourcePosition) -> bool:
+        """Whether it is, seen by more than the path. Raises SourceError where it cannot be seen."""
+        ...
+
+
 @dataclass(frozen=True, order=True)
 class LogPlace:
     """A place in a source's log: a row of the changelog is before it when its (`_seq.file`, `_seq.position`) is. `text`

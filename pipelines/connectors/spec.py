@@ -39,8 +39,9 @@ class OptionSpec:
     """One WITH option. `name` may end in `.*` (a family such as `jdbc.properties.*`) or hold a `#` for a column's name
     (`fields.#.min`). `kind` is what the value must parse as.
 
-    `changes`: what another value would change: which source is read (identity), what its rows are stored as (rows), or
-    neither; then it is no part of the table's definition. By default identity.
+    `changes`: what another value would change: which source is read (identity), what its rows are stored as (rows),
+    where a generation begins (start), so that a new one may have another value, or none of these (neither); then it is
+    no part of the table's definition. By default identity.
 
     `effect`: whether it has a meaning here (own), has none and is taken (none; `doc` says why), or means something that
     is not done (refused, but for the values `spares`; `doc` says what to do). See `connectors/flink.py`.
@@ -52,7 +53,7 @@ class OptionSpec:
     default: str | None = None
     choices: tuple[str, ...] = ()
     doc: str = ""
-    changes: Literal["identity", "rows", "neither"] = "identity"
+    changes: Literal["identity", "rows", "start", "neither"] = "identity"
     effect: Literal["own", "none", "refused"] = "own"
     spares: tuple[str, ...] = ()
 

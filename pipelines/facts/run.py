@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from tidegate.pipelines.facts.problem import Problem, roots
+from tidegate.pipelines.facts.problems import looked
 from tidegate.pipelines.lake import Lake, Layout
 from tidegate.pipelines.records.failure import Failure
 from tidegate.pipelines.records.kinds import Column, Count, Duration, Hidden, Note, fact
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S
-from tidegate.pipelines.runtime.epochs import Pin
+from tidegate.pipelines.runtime.epochs import Pin, insert_owner
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.alignment import Blocked
-from tidegate.pipelines.runtime.status import settled_status
+from tidegate.pipelines.sql.explanation import not_enforced
 from tidegate.pipelines.text import counted, seconds
 
 if TYPE_CHECKING:
@@ -68,9 +70,9 @@ class LandedSource:
 @dataclass(frozen=True)
 class PublishedEpoch:
     """One epoch in the target. `again`: rows that a backfill has released again; `from_quarantine`: rows that it took
-    out of quarantine."""
+    out of quarantine; `doubled`: rows whose declared key another row of the epoch has, but for one of each key."""
 
-    OPTIONAL: ClassVar = ("again", "from_quarantine")
+    OPTIONAL: ClassVar = ("again", "from_quarantine", "doubled")
 
     insert: str
     generation: int
@@ -81,6 +83,7 @@ class PublishedEpoch:
     pins: tuple[Pin, ...]
     again: Count | None = None
     from_quarantine: Count | None = None
+    doubled: Count | None = None
     published: bool = True
 
     @classmethod
@@ -89,13 +92,14 @@ class PublishedEpoch:
         again = plan.rows_again if plan.spans else None
         out = plan.rows_claimed if plan.out_of_quarantine else None
         counts = (done.rows, done.quarantined, done.dropped)
-        return cls(done.insert, done.generation, done.epoch, *counts, plan.pins, again, out)
+        return cls(done.insert, done.generation, done.epoch, *counts, plan.pins, again, out, done.doubled)
 
     @property
     def rest(self) -> str:
         """Where its other rows went."""
         rest = f", {self.quarantined:,} quarantined" if self.quarantined else ""
-        return f"{rest}, {self.dropped:,} dropped" if self.dropped else rest
+        rest += f", {self.dropped:,} dropped" if self.dropped else ""
+        return f"{rest}, {self.doubled:,} with a key that came twice" if self.doubled else rest
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -174,7 +178,8 @@ class ReleasedInsert:
 @dataclass(frozen=True)
 class Run:
     """One run. `definitions`: the changes of the script that it took up; `imbalanced`: the INSERTs whose landed rows
-    are not each in exactly one place; `moved`: whether anything landed or was published."""
+    are not each in exactly one place; `problems`: what makes the command fail; `moved`: whether anything landed or was
+    published."""
 
     pipeline: str
     moved: bool
@@ -182,6 +187,7 @@ class Run:
     sources: tuple[LandedSource, ...]
     inserts: tuple[ReleasedInsert, ...]
     imbalanced: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
     notes: Annotated[tuple[Note, ...], Hidden()] = ()
 
 
@@ -195,7 +201,10 @@ def run_once(
     """Run a pipeline up to what its sources have now (`Runner.run`), and look where all rows are. Raises what the run
     does."""
     report = runner.run(inserts=inserts, between=between, resnapshot=resnapshot, wait=wait_s)
-    found = settled_status(runner.lake, runner.pipeline)
+    found = looked(runner.lake, runner.pipeline)
+    own = {item.table for item in report.advances} | {insert_owner(item.insert) for item in report.releases}
+    problems = roots(found.problems)
+    wrong = [item for item in problems if item.fails and (item.owner in own or item.kind == "imbalanced")]
     return Run(
         runner.pipeline.name,
         report.moved,
@@ -203,8 +212,23 @@ def run_once(
         tuple(map(LandedSource.of, report.advances)),
         tuple(map(ReleasedInsert.of, report.releases)),
         found.imbalanced,
-        (*_places(runner.pipeline, runner.lake), *(item.imbalance for item in found.inserts if item.imbalance)),
+        tuple(wrong),
+        (
+            *_places(runner.pipeline, runner.lake),
+            *_keys(runner.pipeline, report.releases),
+            *(item.note for item in wrong),
+        ),
     )
+
+
+def _keys(pipeline: Pipeline, releases: Sequence[Released]) -> Iterator[Note]:
+    """What PRIMARY KEY of a target means, when it is published to for the first time, and when keys came twice."""
+    for released in releases:
+        target = pipeline.table(pipeline.insert(released.insert).target)
+        twice = sum(done.doubled or 0 for done in released.published)
+        if target.primary_key and (twice or any(done.epoch == 1 for done in released.published)):
+            rows = f"; {counted(twice, 'row')} of this run came with a key that the epoch had already" if twice else ""
+            yield Note(f"{target.name}: {not_enforced(target)}{rows}.")
 
 
 def _places(pipeline: Pipeline, lake: Layout) -> Iterator[Note]:
@@ -274,13 +298,7 @@ class TickDone:
 def given_up(lake: Lake, pipeline: Pipeline, insert: Insert) -> Note | None:
     """What discarding the epoch that the gate holds does; None if it holds none."""
     held = InsertOnLake(lake, pipeline, insert).position().held
-    if held is None:
-        return None
-    counts = held.staged.counts
-    rows, good = counts.get("rows", 0), counts.get("to:publish", 0)
-    fine = f"; {good:,} of them would have been published" if good else ""
-    lost = f"Discarding epoch {held.plan.epoch} of {insert.id} ({counted(rows, 'row')})"
-    return Note(f"{lost} {held.plan.when_discarded}{fine}.")
+    return None if held is None else Note(held.given_up)
 
 
 def resolve(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.records.kinds import Count, Note, fact
 from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.text import counted
@@ -12,10 +13,12 @@ from tidegate.pipelines.text import counted
 
 @dataclass(frozen=True)
 class Verification:
-    """All INSERTs that were recomputed. `not_recomputed`: windows and processes, which were left out."""
+    """All INSERTs that were recomputed. `not_recomputed`: windows and processes, which were left out. `problems`: one
+    for each INSERT that differs."""
 
     inserts: tuple[VerifyReport, ...]
     not_recomputed: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
     @property
     @fact()

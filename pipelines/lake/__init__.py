@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.lake.lake import Lake
     from tidegate.pipelines.lake.leases import Lease
     from tidegate.pipelines.lake.records import (
-        AlertRow,
         DefinitionRow,
         EpochRow,
         LedgerRow,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AlertRow",
     "DefinitionRow",
     "EpochRow",
     "Lake",

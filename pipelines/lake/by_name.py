@@ -35,9 +35,10 @@ someone else, and is left to delta-rs."""
 VERSIONED = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
 """The files of a log that are of a version: its number, and what the file is of it."""
 
-READER_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck"})
+READER_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck", "variantType"})
 """Reader features that a table may require, beside the two reader versions that require none: tables of Tidegate
-require the first, and the second is about VACUUM alone."""
+require the first, the second is about VACUUM alone, and the third about columns of that type, which Tidegate never
+reads. delta-rs adds the third to every table with features of which it sets a property."""
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 

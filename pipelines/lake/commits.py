@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +45,11 @@ NO_CLEANING = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_l
 """Only upkeep cleans a log: cleaning at a commit would list all of it to find what is old."""
 
 WRITER_FEATURES = frozenset(
-    {"timestampNtz", "appendOnly", "invariants", "clustering", "domainMetadata", "vacuumProtocolCheck"}
+    {"timestampNtz", "appendOnly", "invariants", "clustering", "domainMetadata", "vacuumProtocolCheck", "variantType"}
 )
 """What a table may ask of its writers: tables of Tidegate ask for the first, and version 2 means the next two. A file
-that is not clustered may be added to a clustered table (the next OPTIMIZE clusters it), and VACUUM is not done here."""
+that is not clustered may be added to a clustered table (the next OPTIMIZE clusters it), VACUUM is not done here, and
+the last one asks for nothing where no column is a VARIANT."""
 
 OF_DELTA_RS = frozenset({"changeDataFeed", "deletionVectors", "v2Checkpoint", "columnMapping"}) | {
     "checkConstraints",
@@ -218,6 +220,8 @@ def _asked_of_writers(table: TableState | DeltaTable) -> list[str]:
         marks = {"delta.invariants": "invariants", "delta.generationExpression": "generatedColumns"}
         marks["delta.identity.start"] = "identityColumns"
         asked += [name for mark, name in marks.items() if f'"{mark}"' in text and name not in asked]
+        if re.search(r'[tT]ype":\s*"variant"', text):
+            asked.append("variantType")
     return asked
 
 

@@ -14,7 +14,6 @@ from tidegate.pipelines.lake.control import ControlTable
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
 from tidegate.pipelines.lake.records import (
-    AlertRow,
     DefinitionRow,
     EpochRow,
     LedgerRow,
@@ -122,7 +121,6 @@ class Lake(Layout):
         self.splits = ControlTable(self.control, SplitRow)
         self.staged = ControlTable(self.control, StagedRow)
         self.verdicts = ControlTable(self.control, VerdictRow)
-        self.alerts = ControlTable(self.control, AlertRow)
         self.stuck = ControlTable(self.control, StuckRow)
         self.definitions = ControlTable(self.control, DefinitionRow)
         self.ledger = ControlTable(self.control, LedgerRow)

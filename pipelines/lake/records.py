@@ -361,34 +361,12 @@ class LedgerRow(Record):
 
 
 @dataclass(frozen=True)
-class AlertRow(Record):
-    """What was reported to people: an incident that began (`state` open) or is over (resolved). `owner` is the
-    pipeline, and `epoch` counts its alerts.
-
-    It is a log for people: nothing that happens to rows depends on it. It only decides which of the code locations that
-    share a lake sends a message. `incident` is the key of the incident, `next` the command to go on with, `teller` the
-    code location that reported it.
-    """
-
-    table: ClassVar[str] = "alerts"
-    for_people: ClassVar[bool] = True
-
-    told_at: int
-    kind: str
-    state: str
-    incident: str
-    title: str
-    next: str = ""
-    teller: str | None = None
-
-
-@dataclass(frozen=True)
 class StuckRow(Record):
-    """A table or an INSERT whose step failed in the continuous mode, which goes on with the others; or, with `over`,
-    that the step has worked since. `epoch` counts the owner's rows. For people: nothing is decided by it.
+    """A table or an INSERT whose step failed; or, with `over`, that the step has worked since. `epoch` counts the
+    owner's rows. For people: nothing is decided by it.
 
     `at`, and `since` when it is stuck: ms, UTC. `kind` and what follows: the error, see `TidegateError`.
-    `next` is an `Advice`, as it stores itself.
+    `next` is an `Advice`, as it stores itself. `refused`: the step did not begin. `by`: the label of the runner.
     """
 
     table: ClassVar[str] = "stuck"
@@ -401,6 +379,8 @@ class StuckRow(Record):
     what: str = ""
     where: str = ""
     next: str = ""
+    refused: bool = False
+    by: str = ""
 
     @property
     def advice(self) -> Advice:
@@ -420,6 +400,8 @@ class DefinitionRow(Record):
         assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
+        home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
+            file.
     """
 
     table: ClassVar[str] = "definitions"
@@ -433,3 +415,4 @@ class DefinitionRow(Record):
     assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
+    home: str = ""

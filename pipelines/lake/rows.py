@@ -100,6 +100,15 @@ def ensure_table(
         ) from error
 
 
+def is_as_made(path: Location) -> bool:
+    """Whether the table at `path` is just as `ensure_table` makes one: nobody has written to it since."""
+    table = delta_log.opened(path)
+    if table is None or table.version() != 0:
+        return False
+    made = skipping(json.loads(table.schema().to_json())["fields"])
+    return made.items() <= dict(table.metadata().configuration).items() and made != {}
+
+
 def add_columns(path: Location, later: Sequence[Field]) -> None:
     """Give a table more columns. In a table that does not name the columns which readers skip files by, its files say
     before that all of their rows are NULL there."""

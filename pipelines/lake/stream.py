@@ -86,6 +86,16 @@ class Stream:
         newest = self.newest
         return sum(self.generation(number).sums().rows for number in range(1, newest.generation + 1 if newest else 1))
 
+    @property
+    def empty(self) -> bool:
+        """Whether no row of it was ever stored, in any generation: none has landed or was kept apart, and no epoch is
+        committed beyond its log."""
+        planned = self.lake.epochs.last(self.name)
+        return all(
+            own.committed <= (own.last.epoch if own.last else 0) and not (own.sums().rows or own.sums().rejected)
+            for own in map(self.generation, range(1, planned.generation + 1 if planned else 1))
+        )
+
     def log(self) -> list[WatermarkRow]:
         """The log rows of all generations, in order."""
         return self.lake.watermarks.rows(self.name)

@@ -7,6 +7,7 @@ the right, and behind it those that wait now. `watermarks`: how far each split o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.pictures.svg import STYLE, Bar, Span, markdown, stacked, timeline
@@ -15,6 +16,20 @@ from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG element, what is read where no image can be seen, and its key: (class, what it means)."""
+
+    svg: str
+    alt: str
+    key: Sequence[tuple[str, str]]
+
+    def markdown(self) -> str:
+        """As an image of a Markdown text."""
+        return markdown(self.svg, self.alt, self.key)
+
 
 OUTCOMES_KEY = (
     ("good", "matched"),
@@ -35,8 +50,15 @@ def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waitin
     """The epochs as bars, with the rows that each has `left` waiting (None: not known, not drawn), and after them the
     rows that wait now; an SVG element."""
     bars = [bar_of(epoch, rows) for epoch, rows in zip(epochs, left, strict=True)]
-    bars.append(Bar("now", [("wait", float(waiting))], f"{counted(waiting, 'row')} waiting"))
+    bars.append(
+        Bar("now", [("wait", float(waiting))], f"{counted(waiting, 'row')} {'waits' if waiting == 1 else 'wait'}")
+    )
     return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting")
+
+
+def outcomes_picture(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> Picture:
+    """The same, alone."""
+    return Picture(outcomes(epochs, left, waiting), "rows by epoch, and those that wait", OUTCOMES_KEY)
 
 
 def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
@@ -71,8 +93,8 @@ _MOST_SPLITS = 30
 """Splits that are drawn: those furthest behind. A last line counts the others."""
 
 
-def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> str | None:
-    """The splits that have emitted a time, the furthest behind first; an SVG element, None where none has."""
+def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> Picture | None:
+    """The splits that have emitted a time, the furthest behind first; None where none has."""
     timed = [split for split in stored_splits(last) if MIN_TIMESTAMP < split.timestamp < MAX_TIMESTAMP]
     if not timed:
         return None
@@ -85,7 +107,9 @@ def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> str | None:
         rows.append((split.split, [Span(css, float(begin), float(split.timestamp), instant(split.timestamp))]))
     if len(timed) > len(shown):
         rows.append((f"and {len(timed) - len(shown)} further on", []))
-    return timeline(rows, "The watermark of each split")
+    return Picture(timeline(rows, "The watermark of each split"), "the watermark of each split", SPLITS_KEY)
 
 
-__all__ = ["LAST_OUTCOMES", "OUTCOMES_KEY", "SPLITS_KEY", "STYLE", "bar_of", "markdown", "outcomes", "watermarks"]
+__all__ = [
+    "LAST_OUTCOMES", "OUTCOMES_KEY", "STYLE", "Picture", "bar_of", "outcomes", "outcomes_picture", "watermarks",
+]  # fmt: skip

@@ -13,6 +13,7 @@ import dataclasses
 import dis
 import hashlib
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -45,7 +46,7 @@ def identity_of(function: Any) -> str:
     inner = unwrapped(function)
     kind = type(inner)
     states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    lines = (kind.__module__, kind.__qualname__, states, list(_Seen(_root(kind)).lines(inner)))
+    lines = (kind.__module__, kind.__qualname__, states, _Seen(_root(kind)).placeless(inner))
     return f"{kind.__qualname__} {_digest(lines)}"
 
 
@@ -60,7 +61,7 @@ def definition_of(value: Any) -> str:
     name = getattr(kind, "__qualname__", "")
     if isinstance(given := getattr(inner, "version", None), str | int):
         return f"version {given}"
-    return f"{name} {_digest(list(_Meant(_root(kind)).lines(inner)))}".strip()
+    return f"{name} {_digest(_Meant(_root(kind)).placeless(inner))}".strip()
 
 
 def _digest(lines: Any) -> str:
@@ -75,6 +76,16 @@ class _Seen:
     def __init__(self, home: str | None) -> None:
         self._home = home
         self._seen: dict[int, Any] = {}
+        self._folders: set[str] = set()
+
+    def placeless(self, value: Any) -> list[str]:
+        """The lines of `value`, the same wherever the user's modules lie: in texts that begin with their folder, such
+        as one made of `__file__`, that folder is left out."""
+        lines = list(self.lines(value))
+        for folder in sorted(self._folders - {os.sep}, key=len, reverse=True):
+            begins = re.compile(rf"(?<=['\"]){re.escape(folder)}(?=['\"/])")
+            lines = [begins.sub("<folder>", line) for line in lines]
+        return lines
 
     def lines(self, value: Any) -> Iterator[str]:
         """Lines that change when `value` computes something else; they do not depend on memory addresses."""
@@ -134,6 +145,8 @@ class _Seen:
 
     def _named(self, function: FunctionType) -> Iterator[str]:
         """What the code of a function names: in its closure, and in its module."""
+        if self._own(function):
+            self._folders.update(_folders(function))
         for cell in function.__closure__ or ():
             try:
                 yield from self.lines(cell.cell_contents)
@@ -145,7 +158,9 @@ class _Seen:
 
     def _of_name(self, name: str, found: Any) -> Iterator[str]:
         """What a module's `name` adds, which is `found`; None where there is no such name."""
-        if isinstance(found, _CONSTANT) or self._own(found):
+        if name == "__file__":
+            yield name
+        elif isinstance(found, _CONSTANT) or self._own(found):
             yield name
             yield from self.lines(found)
         elif found is not None:
@@ -275,6 +290,19 @@ class _Meant(_Seen):
         root = module.partition(".")[0] if isinstance(module, str) else None
         if root is not None and root not in _FOREIGN and (package := _package(root)):
             yield f"{name}: {package}"
+
+
+def _folders(function: FunctionType) -> list[str]:
+    """The folder that has a function's module, or that module's outermost package, links followed and not."""
+    file = function.__globals__.get("__file__")
+    if not isinstance(file, str):
+        return []
+    module = function.__globals__.get("__name__", "")
+    package = Path(file).name == "__init__.py"
+    found = []
+    for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
+        found.append(str(path.parents[min(module.count(".") + package, len(path.parents) - 1)]))
+    return found
 
 
 def _several(names: str | Iterable[str]) -> list[str]:

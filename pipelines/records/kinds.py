@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from tidegate.pipelines.commands import Advised
 from tidegate.pipelines.text import moment, seconds
@@ -99,6 +99,15 @@ class Note:
     next: Advised = ""
     details: tuple[str, ...] = ()
     apart: bool = False
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A picture."""
+
+    def markdown(self) -> str:
+        """As an image of a Markdown text."""
+        ...
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -144,6 +144,7 @@ class Continuous:
         stored in `abandoned_by`; that is no failure.
         """
         number = 0
+        self.runner.stores_failures = False  # a step that fails because it is to stop is no failure: `_fails` stores
         while not self.stop.is_set():
             if number == max_ticks:
                 return "limit"

@@ -24,6 +24,7 @@ from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.differences import (
+    ELSEWHERE,
     NOT_THERE,
     Difference,
     changed,
@@ -43,7 +44,16 @@ from tidegate.pipelines.runtime.epochs import (
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.runtime.missing_fields import MissingFields
-from tidegate.pipelines.runtime.stored_definitions import as_given, compiled, covered, from_variables, stored_table
+from tidegate.pipelines.runtime.places import another_table, same_place, same_source
+from tidegate.pipelines.runtime.stored_definitions import (
+    as_given,
+    compiled,
+    covered,
+    from_variables,
+    home_of,
+    seen_from,
+    stored_table,
+)
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -136,9 +146,16 @@ class Definitions:
             yield from unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
             return
         found = compared(owner, stored.form, form)
+        fresh = bool(found) and self.never_landed(owner)
+        for item in self._judged(table, found, anew):
+            yield replace(item, refused=item.refused and not fresh)
+
+    def _judged(self, table: Table, found: Collection[Difference], anew: bool) -> Iterator[Difference]:
+        """The differences of a table, as a lake takes them in which rows of it may have landed."""
+        owner = table.name
         empty = anew or (bool(found) and self._stores_nothing(owner))
         untouched = empty and not anew and self._committed(owner) <= 0
-        first = bool(found) and self.never_landed(owner)
+        first = bool(found) and self._committed(owner) < 0 and self.never_landed(owner)
         for item in found:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
@@ -150,18 +167,32 @@ class Definitions:
                 goes_on = goes_on or stored_as[0] == stored_as[1]
             goes_on = goes_on or (first and (item.of_column or item.what == "order of columns"))
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
+            goes_on = goes_on or (item.what == "source path" and self._is_there(item, table))
+            goes_on = goes_on or (item.of_start and anew)
             yield replace(item, refused=not (goes_on or item.changeable))
 
+    def _is_there(self, item: Difference, table: Table) -> bool:
+        """Whether another path of a source leads to the same place, or to what was read so far."""
+        same = NOT_THERE not in (item.lake, item.script) and same_place(item.lake, item.script, table.home)
+        return same or same_source(self.lake, table, self.environment, self.clock)
+
     def never_landed(self, table: str) -> bool:
-        """Whether nothing of a table was ever committed: its columns may be declared anew, its first epoch has them."""
-        planned = self.lake.epochs.last(table)
-        none = planned is not None and planned.generation == 1 and self._committed(table) < 0
-        return none and not Stream(self.lake, table).landed
+        """Whether no row of a planned table was ever stored, and nothing has read it: it may be declared anew."""
+        if self.lake.epochs.last(table) is None or not self._stores_nothing(table):
+            return False
+        return not any(item.table == table for plan in newest_plans(self.lake) for item in (*plan.takes, *plan.pins))
+
+    def begins_anew(self, owner: str) -> bool:
+        """Whether a source table is declared otherwise than its steps are planned, so that it begins a new generation:
+        of the old one nothing was ever stored."""
+        stored = self.lake.definitions.last(owner)
+        if stored is None or stored.digest == digest_of(self._form(owner)) or not self.never_landed(owner):
+            return False
+        found = compared(owner, stored.form, self._form(owner))
+        return any(item.refused for item in self._judged(self.pipeline.table(owner), found, False))
 
     def _stores_nothing(self, table: str) -> bool:
-        """Whether no row of a table is stored: its watermark log counts none, and no epoch beyond the log is
-        committed."""
-        return not Stream(self.lake, table).landed and self._committed(table) <= self._counted(table)
+        return Stream(self.lake, table).empty
 
     def _counted(self, table: str) -> int:
         """The newest epoch of a table's newest generation that is in the watermark log; 0 for none."""
@@ -189,28 +220,38 @@ class Definitions:
             return
         found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
+        # Nothing was ever staged: nothing is published, quarantined or held. Another kind has plans of its own.
+        fresh = failed and self.lake.staged.last(owner) is None and all(item.what != "kind" for item in found)
         for item in found:
-            moved = item.what == "target path" and self._moved(insert, plan)
-            yield replace(item, refused=not (moved or may_change(item, form, failed)))
+            moved = item.what in _paths(insert) and self._moved(item, insert, plan)
+            yield replace(item, refused=not (fresh or moved or may_change(item, form, failed)))
+        if not any(item.what in _paths(insert) for item in found):
+            yield from self._not_where_published(insert, plan)
         yield from _mistaken(insert, _aliases(stored, insert))
 
     def _not_where_published(self, insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-        """For an INSERT that is older than the lake's definitions: the difference if what it has published is not in
-        its target."""
-        passed, there = self._published(insert, plan)
-        if passed and there < 0:
-            path = self.lake.target_path(self.pipeline.table(insert.target))
-            yield Difference(insert_owner(insert.id), "target path", "another one", str(path), True)
+        """The outputs with a 'path' at which their table is not: it was left behind when the script was moved, or
+        another one lies there."""
+        for what, name in _paths(insert).items():
+            target = self.pipeline.table(name)
+            if "path" in target.options and another_table(self.lake, target, insert, plan):
+                path = str(self.lake.target_path(target))
+                there = f"the table that {insert.id} has published to"
+                yield Difference(insert_owner(insert.id), what, there, f"{path}{ELSEWHERE}", True)
 
-    def _moved(self, insert: Insert, plan: ReleasePlan) -> bool:
-        """Whether a target at another place is the same table: it has everything that the INSERT has published."""
-        passed, there = self._published(insert, plan)
-        return there >= max(passed, 1)
+    def _moved(self, item: Difference, insert: Insert, plan: ReleasePlan) -> bool:
+        """Whether an output at another path is the same table: it has everything that the INSERT has published, or both
+        paths lead to one place."""
+        target = self.pipeline.table(_paths(insert)[item.what])
+        if NOT_THERE not in (item.lake, item.script) and same_place(item.lake, item.script, target.home):
+            return True
+        passed, there = self._published(insert, plan, target)
+        return there >= (max(passed, 1) if target.name == insert.target else 1)
 
-    def _published(self, insert: Insert, plan: ReleasePlan) -> tuple[int, int]:
-        """The last epoch before the newest `plan` that has passed, 0 for none; and the last one that is in the script's
-        target, -1 for none."""
-        path, owner = self.lake.target_path(self.pipeline.table(insert.target)), insert_owner(insert.id)
+    def _published(self, insert: Insert, plan: ReleasePlan, target: Table) -> tuple[int, int]:
+        """The last epoch before the newest `plan` that has passed, 0 for none; and the last one that is in a target of
+        the script, -1 for none."""
+        path, owner = self.lake.target_path(target), insert_owner(insert.id)
         earlier = self.lake.verdicts.newest_first(owner, generation=plan.generation, upto=plan.epoch - 1)
         passed = next((row.epoch for row in earlier if row.passed), 0)
         return passed, committed(path, self.lake.application(owner, "publish", plan.generation))
@@ -235,27 +276,34 @@ class Definitions:
 
     # --- taking up -----------------------------------------------------------------------------------------------
 
-    def take_up(self, owner: str, *, resnapshot: bool = False) -> None:
+    def take_up(self, owner: str, *, resnapshot: bool = False) -> bool:
         """Store what the script has changed of `owner`, whose lease this runner holds; it is valid from the next epoch
-        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Raises
-        DefinitionChanged, and ConcurrentRun if another runner has changed it meanwhile."""
+        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Returns whether a
+        source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another runner has changed it
+        meanwhile."""
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
         if plan is None:
-            return
+            return resnapshot
         form = self._form(owner)
         insert = self._insert(owner)
         same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
-        if stored is not None and same and (insert is None or _same_aliases(stored, insert)):
+        if stored is not None and same and (insert is None or self._same_beside(stored, insert)):
             self._numbers[owner] = stored.epoch
-            return
+            return resnapshot
         self.require([owner] if resnapshot else ())
+        resnapshot = resnapshot or (insert is None and self.begins_anew(owner))
         if resnapshot and stored is not None:
             self._anew[owner] = plan.generation + 1
-            return
+            return True
         landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
         self._take_up(owner, plan.generation, plan.epoch if landing else plan.epoch + 1)
+        return resnapshot
+
+    def _same_beside(self, stored: DefinitionRow, insert: Insert) -> bool:
+        """Whether what a stored definition has beside its digest is the script's: aliases, and the script's folder."""
+        return _same_aliases(stored, insert) and stored.home == seen_from(self.lake, home_of(self.pipeline))
 
     def _take_up(self, owner: str, generation: int, since: int) -> None:
         """Store the script's definition of `owner`, and report it."""
@@ -349,6 +397,7 @@ class Definitions:
             script=statements_of(self.pipeline, insert) if insert else statement_of(self.pipeline, owner),
             assumed=assumed,
             pipeline=self.pipeline.name,
+            home=seen_from(self.lake, home_of(self.pipeline)),
         )
         application = self.lake.application(owner, "definition", 1)
         from tidegate.pipelines.runtime.failures import explained  # loads Spark, which who only asks does without
@@ -414,9 +463,14 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     same = row.digest == digest_of(read_back(insert_form(pipeline, found))) and _same_aliases(row, found)
     if not row.script or (same and not _tables_differ(lake, pipeline, found)):
         return pipeline
-    made = compiled(row, pipeline.name)
+    made = compiled(row, pipeline.name, home_of(pipeline))
     form = read_back(insert_form(made, made.insert(insert))) if made is not None else {}
     return made if form.get("functions") == row.form.get("functions") else None
+
+
+def _paths(insert: Insert) -> dict[str, str]:
+    """How differences call the paths of an INSERT's outputs, each with its output's name."""
+    return {"target path" if name == insert.target else f"path of {name}": name for name in insert.outputs}
 
 
 def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:

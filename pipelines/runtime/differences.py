@@ -29,6 +29,8 @@ _OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
 
 NOT_THERE = "nothing"
+ELSEWHERE = ", where it is not"
+"""How a difference ends whose table was published to and does not lie at the script's path."""
 
 _SPARK = {
     "integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "double": "DOUBLE",
@@ -55,6 +57,11 @@ class Difference:
     def of_column(self) -> bool:
         """Whether it is a column of a source table."""
         return self.what.startswith("columns ")
+
+    @property
+    def of_start(self) -> bool:
+        """Whether it is where a source's generation begins."""
+        return self.what.startswith("start ")
 
     @property
     def undeclared(self) -> bool:
@@ -199,6 +206,19 @@ def changed(refused: Collection[Difference], lake: Lake, ways: Sequence[Advised]
         for item in refused:
             if item.owner == owner:
                 lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
+    if all(item.script.endswith(ELSEWHERE) for item in refused):
+        return DefinitionChanged(
+            f"what {' and '.join(map(named, owners))} published to is not at the script's 'path': another folder is "
+            "there, or none",
+            where="\n         ".join(lines),
+            state="nothing was changed; what is published stays where it is",
+            next_command=advice(
+                "bring that table to this place, with all that is in its folder; or let 'path' name the place where it "
+                "is; or give this script another lake, and its target another 'path': ",
+                NextCommand("run", ("--lake", "DIR")),
+            ),
+            differences=tuple(refused),
+        )
     return DefinitionChanged(
         f"the script defines {' and '.join(map(named, owners))} differently than the lake {lake.root}",
         where="\n         ".join(lines),

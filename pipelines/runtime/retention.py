@@ -43,6 +43,7 @@ from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.runtime.epochs import Pin, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
+from tidegate.pipelines.runtime.places import another_table
 from tidegate.pipelines.runtime.quarantine import (
     QuarantinedRows,
     decided,
@@ -169,6 +170,10 @@ class Retention(OldRows):
             last = next(iter(newest_epochs(self.lake, insert.id, target)), None)
             if last is None:
                 return f"{insert.id} has not released anything yet"
+            if pipeline is not self.pipeline and another_table(
+                self.lake, pipeline.table(insert.target), insert, last.plan
+            ):
+                return f"{insert.id}, which this script does not name, publishes to a table that is not at {target}"
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
             if pin.generation != generation:
                 return f"{insert.id} still joins generation {pin.generation}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.protocol import Json
-from tidegate.pipelines.errors import GateHeld, LakeError, TidegateError
+from tidegate.pipelines.errors import ConcurrentRun, GateHeld, LakeError, LeaseHeld, PlanningError, TidegateError
 from tidegate.pipelines.lake import Lake, StagedRow, StuckRow
 from tidegate.pipelines.lake.leases import Reservation
 from tidegate.pipelines.location import Location
@@ -47,6 +47,9 @@ from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, WatermarkStrategy
 
 log = logging.getLogger(__name__)
+
+NO_FAILURE = (GateHeld, LeaseHeld, ConcurrentRun)
+"""Errors that leave nothing stuck: a person decides, or another runner goes on."""
 
 LONG_RUN_S, SHARE_OF_UPKEEP = 60.0, 0.1
 """A run that took longer than the first does upkeep at its end, for at most this share of its time."""
@@ -115,6 +118,8 @@ class Runner:
         self.notes: list[str] = []
         self._moved: set[str] = set()
         self._will_judge = False
+        self.stores_failures = True
+        self._refusal: TidegateError | None = None
         self.definitions = Definitions(self.lake, self.pipeline, self._environment, self.clock, self._say)
         self.pipeline = self.definitions.pipeline
 
@@ -150,20 +155,50 @@ class Runner:
         return self.spark() if self.spark else start_session(progress=self.progress)
 
     def stuck(self, owner: str, error: TidegateError) -> None:
-        """Store that a step of a table or an INSERT (`insert_owner`) failed and is tried again. Alerts and `tidegate
-        status` show it until a step of it works. If the lake cannot be written, that is only logged, so that `error` is
-        still raised."""
+        """Store why a step of a table or an INSERT (`insert_owner`) failed, or was refused before it began. Alerts and
+        `tidegate status` show it until a step of it works. Nothing is stored where no lake was ever made, nor if the
+        last row says the same. If the lake cannot be written, that is only logged, so that `error` is still raised."""
         try:
+            if Lake.found(self.lake.root) is None:
+                return
             last, now = self.lake.stuck.last(owner), self.clock()
-            since = last.since if last and not last.over else now
+            before = last if last and not last.over else None
             row = StuckRow(
-                owner, 1, last.epoch + 1 if last else 1, now, since, False,
+                owner, 1, last.epoch + 1 if last else 1, now, before.since if before else now, False,
                 type(error).__name__, error.what, error.where, error.advice.stored(),
+                isinstance(error, PlanningError), self.reservation.label if self.reservation else self.label,
             )  # fmt: skip
-            self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+            if before is None or (before.what, before.by) != (row.what, row.by):
+                self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
         except (DeltaError, OSError, LakeError) as unwritten:
             log.warning("%s is stuck, which could not be stored for alerts: %s", owner, unwritten)
         self._stuck.add(owner)
+
+    @contextmanager
+    def _step(self, owner: str) -> Iterator[None]:
+        """Store why the step of `owner` in the block fails, unless that is a refusal which is stored already."""
+        try:
+            yield
+        except NO_FAILURE:
+            raise
+        except TidegateError as error:
+            if self.stores_failures and error is not self._refusal:
+                self.stuck(owner, error)
+            raise
+
+    def _require(self, resnapshot: Collection[str]) -> None:
+        """`definitions.require`. A refusal is stored once: for an owner that differs, else one that the lake has."""
+        try:
+            self.definitions.require(resnapshot)
+        except PlanningError as error:
+            self._refusal = error
+            owners = [table.name for table in self.pipeline.sources]
+            owners += [insert_owner(insert.id) for insert in self.pipeline.inserts]
+            named = [item.owner for item in getattr(error, "differences", ()) if item.owner in owners]
+            with suppress(DeltaError, OSError, LakeError):
+                named += [owner for owner in owners if self.lake.epochs.last(owner)]
+            self.stuck([*named, *owners][0], error)
+            raise
 
     def _works(self, owner: str) -> None:
         """A step of `owner` worked: it is not stuck any more."""
@@ -184,7 +219,7 @@ class Runner:
     def _begin(self, owner: str, resnapshot: Collection[str] = ()) -> None:
         """Called before anything that may move `owner`. Raises DefinitionChanged if the script differs from the lake's
         definitions."""
-        self.definitions.require(resnapshot)
+        self._require(resnapshot)
         self._moved.add(owner)
 
     def _say(self, line: str) -> None:
@@ -236,9 +271,10 @@ class Runner:
     ) -> Advance:
         """Land what the source table has now; `on_epoch` is called with each epoch. Raises LeaseHeld, SourceError,
         LakeError, ConcurrentRun."""
-        self._begin(table, [table] if resnapshot else ())
-        landing = self.landing(table)
-        done = alone(landing.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
+        with self._step(table):
+            self._begin(table, [table] if resnapshot else ())
+            landing = self.landing(table)
+            done = alone(landing.steps(ends=ends, max_epochs=max_epochs, resnapshot=resnapshot, on_epoch=on_epoch))
         self._works(table)
         return done
 
@@ -281,20 +317,26 @@ class Runner:
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
-        self._begin(insert_owner(insert))
-        releasing = self.releasing(insert, until)
-        plan = releasing.plan()
-        return plan if isinstance(plan, Waiting) else (plan, self._staged(releasing, plan))
+        with self._step(insert_owner(insert)):
+            self._begin(insert_owner(insert))
+            releasing = self.releasing(insert, until)
+            plan = releasing.plan()
+            if not isinstance(plan, Waiting):
+                return plan, self._staged(releasing, plan)
+        self._works(insert_owner(insert))
+        return plan
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
-        self._begin(insert_owner(insert))
-        return self.releasing(insert).judge(self._gate)
+        with self._step(insert_owner(insert)):
+            self._begin(insert_owner(insert))
+            return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
-        self._begin(insert_owner(insert))
-        done = self.releasing(insert).publish()
+        with self._step(insert_owner(insert)):
+            self._begin(insert_owner(insert))
+            done = self.releasing(insert).publish()
         if done is not None:
             self._works(insert_owner(insert))
         return done
@@ -310,7 +352,8 @@ class Runner:
 
     def _through(self, releasing: InsertRunner, plan: ReleasePlan) -> list[Published]:
         """Stage, judge and publish a planned epoch; none where there was nothing to publish."""
-        self._staged(releasing, plan)
+        with self._step(insert_owner(plan.insert)):
+            self._staged(releasing, plan)
         self.judge(plan.insert)
         done = self.publish(plan.insert)
         return [] if done is None else [done]
@@ -334,7 +377,6 @@ class Runner:
         while True:
             staged = self.stage(insert, began)
             if isinstance(staged, Waiting):
-                self._works(insert_owner(insert))
                 return staged
             verdict = self.judge(insert)
             if verdict is not None:
@@ -391,11 +433,8 @@ class Runner:
         releasing = self.releasing(insert)
         held = releasing.position().held
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
-        if held is not None and not discard and _same(held.plan, plan):
-            self._say(
-                f"nothing has changed since epoch {held.plan.epoch} of {releasing.insert.id} was held, neither the rows"
-                " that it joins to nor what the script computes, so it is judged by the same rows again"
-            )
+        if same := held and held.unchanged_in(plan):
+            self._say(same)
         return next(iter(self._through(releasing, plan)), None)
 
     def advance_all(
@@ -414,7 +453,7 @@ class Runner:
         epoch and its table. Raises as `advance` does; if `failed` is given, the error of a source is stored there and
         the others go on.
         """
-        self.definitions.require(resnapshot)
+        self._require(resnapshot)
         done: dict[str, Advance] = {}
         callbacks = {name: partial(on_epoch, name) if on_epoch else None for name in tables}
         failed = Failed(raises=True) if failed is None else failed
@@ -472,7 +511,7 @@ class Runner:
         Raises the first error, at the end where it is a source's or a GateHeld: the other sources, and the INSERTs
         that read none that failed, have their turn.
         """
-        self.definitions.require(resnapshot)
+        self._require(resnapshot)
         noted, began = len(self.notes), time.monotonic()
         self.definitions.say_undeclared()
         self.definitions.leave_out(self.leases)
@@ -498,8 +537,3 @@ class Runner:
         if (took := time.monotonic() - began) > LONG_RUN_S:
             self.maintenance().upkeep().until(time.monotonic() + took * SHARE_OF_UPKEEP)
         return RunReport(tuple(advances), tuple(releases), tuple(self.notes[noted:]))
-
-
-def _same(held: ReleasePlan, again: ReleasePlan) -> bool:
-    """Whether an epoch that is released again gives the rows that were held."""
-    return (held.pins, held.computes, held.on_unmatched) == (again.pins, again.computes, again.on_unmatched)

@@ -48,7 +48,7 @@ def _of_python(script: Path, name: str | None) -> Pipeline:
     """What a Python file calls `pipeline`: a script's, to which processes were added (`Pipeline.process`)."""
     try:
         with redirect_stdout(sys.stderr):  # stdout belongs to the command's result
-            found = runpy.run_path(str(script), run_name="tidegate_pipeline").get(NAME)
+            found = runpy.run_path(str(script.absolute()), run_name="tidegate_pipeline").get(NAME)
     except TidegateError:
         raise
     except (Exception, SystemExit) as error:  # a file of the user's own may raise anything while it is run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
-from tidegate.pipelines.commands import AS_WRITTEN, RUN, Advice, Commands, NextCommand, either, resolving
+from tidegate.pipelines.commands import AS_WRITTEN, RUN, Advice, Commands, NextCommand
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
@@ -247,37 +247,19 @@ class InsertStatus:
         return self.held
 
     @property
-    def imbalance(self) -> Note | None:
-        """That its rows do not add up, and by how much."""
-        rows = self.rows
-        if rows is None or not self.imbalanced:
-            return None
-        few = "few" if rows.accounted < rows.landed else "many"
-        text = f"{self.insert}: of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} "
-        text += "is" if rows.accounted == 1 else "are"
-        places = "handled, left out, waiting" if self.process else "published, quarantined, dropped, waiting"
-        return Note(f"{text} in a place ({places}): {abs(rows.landed - rows.accounted):,} too {few}", "bad")
-
-    @property
     def notes(self) -> tuple[Note, ...]:
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[Note]:
-        if self.imbalance is not None:
-            yield self.imbalance
         if self.rows is not None and self.rows.quarantined:
             reasons = ", ".join(f"{count:,} {why(name)}" for name, count in self.rows.quarantined.items())
             look = NextCommand("quarantine list", (self.insert,))
             yield Note(f"{self.insert}, quarantined: {reasons}", next=look, apart=True)
-        if self.held:
-            ways_out = either(*resolving(self.insert, "joins again", self.given_up))
-            text = f"Held: epoch {self.epoch} of {self.insert}"
-            yield Note(text, "bad", len("Held:"), ways_out, self.reasons, apart=True)
 
 
 @dataclass(frozen=True)
 class Stuck:
-    """A table or an INSERT whose step failed in the continuous mode, and has not worked since."""
+    """A table or an INSERT whose last step failed, or was refused."""
 
     owner: str
     generation: int
@@ -294,11 +276,6 @@ class Stuck:
         return cls(
             row.owner, row.generation, row.epoch, row.at, row.since, row.kind, row.what, row.where, row.advice
         )  # fmt: skip
-
-    @property
-    def note(self) -> Note:
-        began = f"{self.owner} is stuck since {moment(self.since)} UTC:"
-        return Note(f"{began} {self.what}", "bad", len(began), self.next, apart=True)
 
 
 @dataclass(frozen=True)
@@ -323,7 +300,7 @@ class LakeStatus:
     inserts: tuple[InsertStatus, ...] = ()
     totals: Totals = field(default_factory=Totals)
     stuck: tuple[Stuck, ...] = ()
-    """The tables and INSERTs whose step failed in the continuous mode, and has not worked since."""
+    """The tables and INSERTs whose last step failed, or was refused."""
     holding_back: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -378,11 +355,6 @@ class LakeStatus:
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[Note]:
-        yield from (item.note for item in self.stuck)
-        for number, (name, epoch) in enumerate(self.unfinished.items(), 1):
-            again = NextCommand("run", does="goes on there, or shows why it cannot")
-            text = f"{name}: epoch {epoch} is not finished, and nobody works on it. Its run failed, or was stopped."
-            yield Note(text, next=again if number == len(self.unfinished) else "", apart=True)
         for name, builds in self.holding_back.items():
             spares = f"retention of {' and '.join(builds)} spares what it may still join"
             yield Note(f"{name} is left out of its script: {spares}", apart=True)
@@ -534,6 +506,16 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and last.plan.state is not None,
     )
+
+
+def insert_status(lake: Lake, pipeline: Pipeline, name: str) -> InsertStatus:
+    """One INSERT of a pipeline; who works on it is not looked for."""
+    return _insert(lake, pipeline, name, None)
+
+
+def source_status(lake: Lake, table: str, now: int) -> SourceStatus:
+    """One source table at `now` (ms, UTC); the same."""
+    return _source(lake, table, None, None, now)
 
 
 def _totals(sources: tuple[SourceStatus, ...], inserts: tuple[InsertStatus, ...]) -> Totals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -46,7 +47,7 @@ def stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     stored, given = lake.definitions.last(name), pipeline.tables.get(name)
     if stored is None or given is None:
         return None
-    made = compiled(stored, pipeline.name)
+    made = compiled(stored, pipeline.name, given.home)
     if made is None or name not in made.tables:
         return None
     table = with_role(as_given(made.table(name), given), given.role)
@@ -61,15 +62,36 @@ def as_given(table: Table, given: Table | None) -> Table:
         return table
     own = {key: value for key, value in given.options.items() if not defines(given, key)}
     stored = {key: value for key, value in table.options.items() if defines(table, key)}
-    return replace(table, options=Options({**stored, **own}), home=given.home)
+    return at_home(replace(table, options=Options({**stored, **own})), given.home)
 
 
-def compiled(row: DefinitionRow, name: str) -> Pipeline | None:
-    """The pipeline of a definition's stored statements; None if they do not compile any more."""
+def compiled(row: DefinitionRow, name: str, home: str | None) -> Pipeline | None:
+    """The pipeline of a definition's stored statements, whose relative paths begin in `home`, the script's folder; None
+    if they do not compile any more."""
     try:
-        return compile_script(row.script, name=name)
+        found = compile_script(row.script, name=name)
     except TidegateError:
         return None
+    return replace(found, tables={name: at_home(table, home) for name, table in found.tables.items()})
+
+
+def at_home(table: Table, home: str | None) -> Table:
+    """A table whose relative paths, and those of its parts, begin in `home`."""
+    return replace(table, home=home, parts=tuple(at_home(part, home) for part in table.parts))
+
+
+def home_of(pipeline: Pipeline) -> str | None:
+    """The folder of a pipeline's script; None for one of no file."""
+    return next((table.home for table in pipeline.tables.values() if table.home), None)
+
+
+def seen_from(lake: Lake, home: str | None) -> str:
+    """A script's folder as the lake stores it, so that both may be moved together: its way from the lake."""
+    return "" if home is None else os.path.relpath(os.path.realpath(home), os.path.realpath(str(lake.root)))
+
+
+def _own_home(lake: Lake, row: DefinitionRow) -> str | None:
+    return os.path.normpath(os.path.join(os.path.realpath(str(lake.root)), row.home)) if row.home else None
 
 
 def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> DefinitionRow | None:
@@ -113,7 +135,7 @@ def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipe
         if insert is None or owner in own or row is None or lake.epochs.last(owner) is None:
             continue
         if any(join["build"] == build for join in row.form.get("joins") or ()):
-            found[insert] = compiled(row, row.pipeline or pipeline.name)
+            found[insert] = compiled(row, row.pipeline or pipeline.name, _own_home(lake, row))
     return found
 
 
@@ -126,7 +148,7 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
             continue
         builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ())
         probe = row.form.get("probe")
-        made = compiled(row, row.pipeline or "left out")
+        made = compiled(row, row.pipeline or "left out", _own_home(lake, row))
         tables = {name: table for each in (made, pipeline) if each is not None for name, table in each.tables.items()}
         # What a function that is gone still needs cannot be known: everything is held back for it.
         held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)

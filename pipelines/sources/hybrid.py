@@ -355,14 +355,14 @@ SWITCH = OptionSpec(
     choices=("options", "rowtime"),
     doc="Where the last table begins. options: as its own options set it. rowtime: at the greatest rowtime of the rows "
     "of the tables before it, by the record times of a topic.",
-    changes="rows",
+    changes="start",
 )
 OVERLAP = OptionSpec(
     "hybrid.switch.overlap",
     "duration",
     default="0 s",
     doc="For rowtime: begin earlier by this much. The rows of that time come twice.",
-    changes="rows",
+    changes="start",
 )
 
 

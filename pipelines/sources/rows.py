@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.commands import UnlessLanded, advice, in_another_lake
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, REJECTED, REJECTED_TYPE, SOURCE_COLUMNS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
@@ -78,6 +79,10 @@ def misfit_error(what: str, where: str, unit: str) -> SourceError:
         what,
         where=where,
         state="nothing of the epoch is committed; epochs before it stand",
-        next_command=f"set 'format.on-error' = 'quarantine' to keep such {unit} apart (or correct the columns), then "
-        "run the same command again",
+        next_command=advice(
+            f"set 'format.on-error' = 'quarantine' to keep such {unit} apart",
+            UnlessLanded(" (or correct the columns)", advice()),
+            ", then run the same command again",
+            UnlessLanded("", "; or " + in_another_lake("correct the columns")),
+        ),
     )

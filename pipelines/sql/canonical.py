@@ -1,8 +1,10 @@
 """The canonical form of a table or an INSERT, the same however it is written: the lake stores it as its definition.
 
-A form is JSON. The case of words, comments, aliases, the order of statements and columns of a source that an INSERT
-does not read are not in it, nor are options that change neither the source nor its rows (`OptionSpec.changes`).
-Expressions are Spark SQL; `TRANSLATOR` is raised when the same SQL comes to mean something else.
+A form is JSON. A path is in it as the script writes it, so that a project may be moved: which folder lies there is seen
+by its own id (`runtime.places`). The case of words, comments, aliases, the order of statements and columns of a source
+that an INSERT does not read are not in it, nor are options that change neither the source nor its rows
+(`OptionSpec.changes`). Expressions are Spark SQL; `TRANSLATOR` is raised when the same SQL comes to mean something
+else.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.functions import UserFunction, load, used_in
-from tidegate.pipelines.paths import placed, problem
+from tidegate.pipelines.paths import as_written, problem
 from tidegate.pipelines.process.engine.binding import shape_of
 from tidegate.pipelines.process.identity import definition_of
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import column_type
 from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
 from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
-from tidegate.pipelines.syntax.secrets import is_secret, needs_variables
+from tidegate.pipelines.syntax.secrets import is_secret
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
 
@@ -83,13 +85,11 @@ def _declared_in(pipeline: CompiledScript, names: Iterable[str]) -> str:
 
 def _without_suite(table: Table) -> str:
     options = {name: value for name, value in table.options.items() if name != "quality.suite"}
-    if (path := options.get("path")) and "://" not in path and not needs_variables(path):
-        options["path"] = str(placed(path, table.home).absolute())
     return show_create_table(replace(table, options=Options(options)))
 
 
-_OF_WHAT_DOES_NOT_FIT = (ERROR_OPTION.name, ".ignore-parse-errors", ".fail-on-missing-field")
-"""Options for data that does not fit: they affect the next epochs, and no stored row."""
+_OF_WHAT_IS_TO_COME = (ERROR_OPTION.name, ".ignore-parse-errors", ".fail-on-missing-field", "source.path.regex-pattern")
+"""Options for data that does not fit, and of which files are read: they affect the next epochs, and no stored row."""
 
 
 def digest_of(form: Mapping[str, Any]) -> str:
@@ -141,8 +141,10 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
     form["watermark options"] = {name: form["options"].pop(name) for name in given}
     for column in columns:  # of which they are a part, so that one that is left undeclared keeps it
         form["options"].pop(field_option(column), None)
-    given = [name for name in form["options"] if name.endswith(_OF_WHAT_DOES_NOT_FIT)]
+    given = [name for name in form["options"] if name.endswith(_OF_WHAT_IS_TO_COME)]
     form["policy"] = {name: form["options"].pop(name) for name in given}
+    if start := _options(table, "start", environment):
+        form["start"] = start
     if spec := table.watermark:
         later = f" - {spec.delay}" if spec.delay else ""
         form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"
@@ -166,7 +168,7 @@ def _column(column: Any) -> str:
 
 def _options(
     table: Table,
-    changes: Literal["identity", "rows"],
+    changes: Literal["identity", "rows", "start"],
     environment: Mapping[str, str] | None,
     among: Sequence[OptionSpec] | None = None,
 ) -> dict[str, str]:
@@ -188,7 +190,7 @@ def _options(
             continue
         value = shown[name] if is_secret(name) else _real(table.options, name, environment)
         if name == "path" and not problem(value):
-            value = str(placed(value, table.home).resolve())
+            value = as_written(value)
         if option is None or value != option.default:
             found[name] = value
     return found
@@ -253,7 +255,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     if pipeline.not_null_enforcer is not None:
         form["policy"] |= {NOT_NULL_ENFORCER: pipeline.not_null_enforcer}
     if path := target.options.get("path"):
-        form["target path"] = str(placed(path, target.home).absolute())
+        form["target path"] = as_written(path)
     if target.suite is not None:
         form["suite"] = target.suite.digest
     if insert.joins:
@@ -296,7 +298,7 @@ def _process(pipeline: CompiledScript, spec: ProcessSpec) -> Form:
             item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in second.constraints
         }
         if path := second.options.get("path"):
-            form[f"path of {name}"] = str(placed(path, second.home).absolute())
+            form[f"path of {name}"] = as_written(path)
     if spec.windowed is None:
         states = {state.name: column_type(state) for state in shape_of(spec.function).states}
         return form | {"function": definition_of(spec.function), "states": states}

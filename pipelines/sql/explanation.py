@@ -175,6 +175,8 @@ def _table(table: Table) -> str:
         lines.append(f"  {column.name.ljust(width)}  {shown}")
     if table.primary_key:
         lines.append(f"  primary key: {', '.join(table.primary_key)}")
+        if table.role == "sink":
+            lines.append(f"  {not_enforced(table)}")
     if table.watermark is not None:
         lines.append(f"  watermark: for {table.watermark.column}, {_watermark(table.watermark)}")
     shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
@@ -187,6 +189,12 @@ def _table(table: Table) -> str:
     if variables:
         lines.append(f"  needs from the environment: {', '.join(variables)}")
     return "\n".join(lines) + "\n"
+
+
+def not_enforced(target: Table) -> str:
+    """What PRIMARY KEY of a target means."""
+    key = ", ".join(target.primary_key)
+    return f"PRIMARY KEY ({key}) is NOT ENFORCED, as in Flink: a hint. Rows with one key are all published"
 
 
 def _watermark(spec: WatermarkSpec) -> str:

@@ -31,8 +31,8 @@ from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows
-from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.landing.source_runner import SourceRunner, alone
+from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.splits import DraftSplits
 from tidegate.pipelines.runtime.watermark_log import strategy_of
 from tidegate.pipelines.sql.compile import Pipeline

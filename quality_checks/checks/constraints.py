@@ -11,7 +11,7 @@ from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.releasing.violations import fact, null_samples, samples
 from tidegate.pipelines.sql.tables.constraints import not_null
 from tidegate.pipelines.text import counted
-from tidegate.quality_checks.evidence import Evidence, subject
+from tidegate.quality_checks.evidence import QUARANTINE_NULLS, Evidence, subject
 
 NAME = "constraints"
 SAMPLES = 5
@@ -37,23 +37,33 @@ def check(evidence: Evidence) -> CheckResult:
     warned = [each for each in constraints if each.action == "warn" and observed[each.name]]
     sentences = _sentences(evidence, [*broken, *warned], columns, observed)
     warning = "; ".join(sentences[each.name] for each in warned)
-    builds = " and ".join(staged.insert.builds)
-    ways_out = (
-        f"A row of {staged.plan.probe} has landed as it is: with ON VIOLATION QUARANTINE in place of FAIL, release "
-        "quarantines such rows and publishes the others"
-        + (f". A value of {builds} can be mended at its source, landed, and released" if builds else "")
-        + ". Or discard the epoch, which quarantines all of its rows"
-    )
     failed = [sentences[each.name] for each in broken] + problems
     return CheckResult(
         NAME,
         passed=not failed,
         observed=observed,
         expected=expected,
-        detail=f"{subject(staged)}: {'; '.join(failed)}. Nothing was published. {ways_out}"
+        detail=f"{subject(staged)}: {'; '.join(failed)}. Nothing was published. {_ways_out(evidence, broken, columns)}"
         if failed
         else warning or f"{counted(len(constraints), 'constraint')} hold, or their rows are quarantined",
         warning=warning,
+    )
+
+
+def _ways_out(evidence: Evidence, broken: Sequence[Constraint], columns: Mapping[Constraint, str]) -> str:
+    """What a person can do about an epoch that these constraints hold. `columns`: of NOT NULL constraints."""
+    staged = evidence.staged
+    instead = [
+        *(["ON VIOLATION QUARANTINE in place of FAIL"] if any(each not in columns for each in broken) else []),
+        *([QUARANTINE_NULLS] if any(each in columns for each in broken) else []),
+    ]
+    builds = " and ".join(staged.insert.builds)
+    mend = f" A value of {builds} can be mended at its source, landed, and released." if builds else ""
+    return (
+        f"A row of {staged.plan.probe} has landed as it is: with {' and '.join(instead)} in the script, release "
+        f"quarantines such rows and publishes the others.{mend} Or discard the epoch, which quarantines all of its rows"
+        if instead
+        else "Join its rows again"
     )
 
 

@@ -9,7 +9,7 @@ from tidegate.pipelines.joins.outcome import MASK
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
 from tidegate.pipelines.text import counted
-from tidegate.quality_checks.evidence import Evidence, listed, subject
+from tidegate.quality_checks.evidence import QUARANTINE_NULLS, Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OutcomeCounts
 
 STAGED_FILES = "staged-files"
@@ -137,6 +137,7 @@ def keys(evidence: Evidence) -> CheckResult:
         expected=dict.fromkeys(key, 0),
         detail=("no key column is null" if key else f"{staged.target.name} declares no primary key")
         if not problems
-        else f"{subject(staged)}: {' and '.join(problems)}. Nothing was published. Mend the rows at "
-        f"their source and join again; or discard the epoch, which quarantines them",
+        else f"{subject(staged)}: {' and '.join(problems)}. Nothing was published. "
+        f"A row of {staged.plan.probe} has landed as it is: with {QUARANTINE_NULLS} in the script, release quarantines "
+        "such rows and publishes the others. Or discard the epoch, which quarantines all of its rows",
     )

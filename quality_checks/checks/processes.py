@@ -77,10 +77,8 @@ def outputs(evidence: Evidence) -> CheckResult:
     quarantined, given = sum(counts.violated.values()) + counts.discarded, sum(places.values()) + left_out
     taken = _taken(evidence)
     passed = emitted == given and places["quarantine"] == quarantined and taken is None
-    found = (
-        taken
-        or f"of {counted(emitted or 0, 'row')} given, {listed(places)}, {quarantined:,} have a reason to be quarantined"
-    )
+    gave = f"the function gave {counted(emitted or 0, 'row')}"
+    found = taken or f"{gave}, {listed(places)}, and {quarantined:,} have a reason to be quarantined"
     return CheckResult(
         row_counts.ONE_PLACE,
         passed=passed,
@@ -99,7 +97,8 @@ def _taken(evidence: Evidence) -> str | None:
     left_out = sum(counts.dropped.values())
     if counts.to("drop") == left_out and counts.rows == taken + left_out:
         return None
-    return f"{counted(counts.rows, 'row')} read, {taken:,} taken, and {left_out:,} have a reason to be left out"
+    read = f"{counted(counts.rows, 'row')} {'was' if counts.rows == 1 else 'were'} read"
+    return f"{read}, {taken:,} taken, and {left_out:,} have a reason to be left out"
 
 
 def state(evidence: Evidence) -> CheckResult:

@@ -57,6 +57,7 @@ def ratio_usual(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     found, limits = statistics(evidence), Limits.of(staged.target.options)
     ratio, expected, problems = found.unmatched_ratio, {}, []
+    release = "and release; a release passes the usual share by, so that of an epoch which is right becomes usual"
     # Most of what was in quarantine may well stay there.
     looks_back = staged.plan.out_of_quarantine
     if not staged.plan.discards and not looks_back and found.rows >= limits.least_rows:
@@ -64,6 +65,7 @@ def ratio_usual(evidence: Evidence) -> CheckResult:
             expected["max"] = limits.greatest
             if ratio > limits.greatest:
                 problems.append(f"at most {limits.greatest:.2%} may be ('gate.unmatched-ratio.max')")
+                release = "and release; or write the bound that is right into the script, and release"
         # Who releases a held epoch has seen that it is unusual; what is never to be, stays so.
         known = recent(staged, limits) if limits.window and staged.plan.kind != "re-release" else []
         if len(known) >= LEAST_EPOCHS:
@@ -80,8 +82,8 @@ def ratio_usual(evidence: Evidence) -> CheckResult:
         observed=found.to_json(),
         expected=expected,
         detail=f"{subject(staged)}: {text} ({listed(found.unmatched)}); {' and '.join(problems)}. Nothing was "
-        f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, and join again; or discard "
-        "the epoch, which quarantines its rows"
+        f"published. Look at what is missing in {' and '.join(staged.insert.builds)}, land it {release}. Or discard "
+        "the epoch, which quarantines all of its rows"
         if problems
         else text,
     )
@@ -150,8 +152,9 @@ def policy_followed(evidence: Evidence) -> CheckResult:
             {"policy": policy, "unmatched": {}},
             f"{subject(staged)}: {unmatched:,} of {counted(counts.rows, 'released row')} found no match in {tables} "
             f"({listed(counts.unmatched)}), and 'gate.on-unmatched' is 'block'. Bring the missing rows into the source "
-            f"of {tables}, land them (tidegate run) and join again; or discard the epoch, which quarantines all "
-            "of its rows",
+            f"of {tables}, land them (tidegate run) and release; or release with `--on-unmatched "
+            "quarantine` (`on_unmatched` in Dagster), which publishes the others; or discard the epoch, which "
+            "quarantines all of its rows",
         )
     published = unmatched if policy == "publish" else 0
     expected = {
@@ -161,7 +164,7 @@ def policy_followed(evidence: Evidence) -> CheckResult:
     }
     inner = {name: n for name, n in counts.dropped.items() if name != "where"}
     problems = [
-        f"{observed[place]:,} rows go to {place}, by their outcomes it should be {number:,}"
+        f"{counted(observed[place], 'row')} to {place}, by their outcomes it should be {number:,}"
         for place, number in expected.items()
         if observed[place] != number
     ]

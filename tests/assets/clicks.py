@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from tests.pipelines.runtime.handmade import HandmadeLake
@@ -62,9 +64,18 @@ def handmade(lake: Path, prefix: str = "") -> HandmadeLake:
     return HandmadeLake(lake, pipeline("block", f"{prefix}clicks", prefix), watermark=None)
 
 
+@contextmanager
+def process_of_a_run() -> Iterator[None]:
+    """Definitions are loaded as in a container that executes a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["dagster", "api", "execute_run", "{}"])
+        yield
+
+
 def files(folder: Path) -> dict[str, int]:
-    """What lies in a lake, but for leases: path -> bytes."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "lease" not in str(path))
+    """What lies in a lake, but for leases and for why a run failed: path -> bytes."""
+    others = {folder / "_control" / name for name in ("leases", "stuck")}
+    found = (path for path in folder.rglob("*") if path.is_file() and others.isdisjoint(path.parents))
     return {str(path): path.stat().st_size for path in found}
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver
-from dagster._core.loader import LoadingContextForTest
 
 from tests.assets.clicks import REASON, handmade, pipeline, script
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
@@ -20,6 +18,7 @@ from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.continuous import Cursor, look
 from tidegate.assets.factories import continuous_sensor, location_definitions, on_lake
 from tidegate.assets.metadata import of_epochs
+from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
 from tidegate.orchestration.sensors import ALERTS
 from tidegate.pipelines.lake import DefinitionRow
@@ -73,15 +72,31 @@ class Daemon:
         self.cursor = found.cursor
         return list(found.asset_events)
 
+    def tags(self, key: dg.AssetKey) -> Mapping[str, str]:
+        event = self.instance.get_latest_materialization_event(key)
+        return (event.tags or {}) if event else {}
+
     def status(self) -> dict[str, str]:
-        """What Dagster says of each asset of the pipeline: its status, and the causes if it is out of date."""
-        graph = self.definitions.get_repository_def().asset_graph
-        context = LoadingContextForTest(self.instance)
-        found = CachingStaleStatusResolver(self.instance, graph, context)
+        """What Dagster says of each asset of the pipeline by the tags of the newest materialisations: whether it is
+        missing, and the causes if it is out of date."""
         shown = {}
-        for key in graph.materializable_asset_keys:
-            causes = [cause.reason for cause in found.get_stale_causes(key)]
-            shown[key.path[-1]] = ": ".join([found.get_status(key).value, *causes])
+        for key, made in self.definitions.get_repository_def().assets_defs_by_key.items():
+            if not made.is_executable:
+                continue
+            spec, tags, causes = made.get_asset_spec(key), self.tags(key), []
+            read = {
+                dep.asset_key: tags.get(f"dagster/input_data_version/{dep.asset_key.to_user_string()}")
+                for dep in spec.deps
+            }
+            if tags.get("dagster/code_version") != spec.code_version:
+                causes.append("has a new code version")
+            if any(
+                version != self.tags(parent).get("dagster/data_version", "INITIAL") for parent, version in read.items()
+            ):
+                causes.append("has a new dependency data version")
+            shown[key.path[-1]] = ": ".join(["STALE", *causes]) if causes else "FRESH"
+            if not tags:
+                shown[key.path[-1]] = "MISSING"
         return shown
 
 
@@ -123,12 +138,10 @@ def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(events: list[Any]) -> list[tuple[Any, ...]]:
-    """(asset, check, passed, epoch) of the gate's results."""
-    return [
-        (item.asset_key, item.check_name, item.passed, item.metadata["epoch"].value)
-        for item in events
-        if isinstance(item, dg.AssetCheckEvaluation) and item.check_name == "gate"
-    ]
+    """(asset, passed, epoch) of the gate's results: its four checks are reported together."""
+    found = [item for item in events if isinstance(item, dg.AssetCheckEvaluation)]
+    assert [item.check_name for item in found] == [*GATE] * (len(found) // 4)
+    return [(item.asset_key, item.passed, item.metadata["epoch"].value) for item in found if item.check_name == "rows"]
 
 
 def test_an_epoch_is_seen_and_a_held_gate_alerted_within_ten_seconds():
@@ -147,14 +160,14 @@ def test_the_first_epoch_at_once_and_then_one_materialisation_a_minute(daemon: D
     publish(rows, 1)
     first = daemon.look()
     assert materialised(first) == [(PUBLISHED, 1, 1, 5)]
-    assert checked(first) == [(STAGED, "gate", True, 1)]
+    assert checked(first) == [(STAGED, True, 1)]
     publish(rows, 2)
     assert daemon.look(20) == []
     publish(rows, 3)
     assert daemon.look(20) == []
     later = daemon.look(20)
     assert materialised(later) == [(PUBLISHED, 3, 2, 10)]
-    assert checked(later) == [(STAGED, "gate", True, 3)]
+    assert checked(later) == [(STAGED, True, 3)]
     assert daemon.look(600) == []
 
 
@@ -182,18 +195,18 @@ def test_a_held_epoch_is_a_failed_check_at_once_and_once(daemon: Daemon, rows: H
     rows.epoch(2, {"rows": 7, "unmatched:key-absent@user_info": 2}, REASON)
     shown = daemon.look()
     assert epochs(shown) == [("enriched_click_staged", 2)]
-    (held,) = [item for item in shown if isinstance(item, dg.AssetCheckEvaluation) and item.check_name == "gate"]
+    (held,) = [item for item in shown if isinstance(item, dg.AssetCheckEvaluation) and item.check_name == "rows"]
     assert (held.asset_key, held.passed, held.metadata["epoch"].value) == (STAGED, False, 2)
     assert held.blocking
     assert held.metadata["reasons"].value == "2 rows have no match."
     assert f"--lake {daemon.lake}" in str(held.metadata["next"].value)
     assert daemon.look(600) == []
     daemon.cursor = None
-    assert daemon.look(600) == []
+    assert checked(daemon.look(600)) == [(STAGED, False, 2)], "who has forgotten what he has shown shows it again"
     rows.epoch(3, {"rows": 7, "to:publish": 7}, supersedes=2, publish=True)
     over = daemon.look(600)
     assert materialised(over) == [(PUBLISHED, 3, 1, 7)], "what was held is not counted"
-    assert checked(over) == [(STAGED, "gate", True, 3)]
+    assert checked(over) == [(STAGED, True, 3)]
 
 
 def test_a_check_of_ones_own_on_the_staged_asset_is_left_alone(daemon: Daemon, rows: HandmadeLake):
@@ -206,7 +219,7 @@ def test_a_check_of_ones_own_on_the_staged_asset_is_left_alone(daemon: Daemon, r
     first = daemon.look()
     rows.epoch(2, {"rows": 7}, REASON)
     found = [event for event in (*first, *daemon.look()) if isinstance(event, dg.AssetCheckEvaluation)]
-    assert [event.check_name for event in found] == ["gate", "gate"]
+    assert [event.check_name for event in found] == [*GATE, *GATE]
 
 
 def described(rows: HandmadeLake, epoch: int) -> dict[str, Any]:
@@ -229,7 +242,7 @@ def test_what_a_run_of_dagster_has_reported_is_not_reported_again(daemon: Daemon
     assert PUBLISHED not in [event.asset_key for event in daemon.look(600)]
     assert daemon.look(600) == []
     known = Cursor.of(daemon.cursor).reported["clicks/enriched_click"]
-    assert known.held == "", "Dagster has no result of the gate at all: no later look asks for one"
+    assert known.gate == "", "no later look asks what Dagster shows of the gate"
     publish(rows, 3)
     assert materialised(daemon.look(600)) == [(PUBLISHED, 3, 1, 5)]
 
@@ -264,7 +277,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
 def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
     daemon: Daemon, rows: HandmadeLake, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tidegate.assets.continuous.AT_ONCE", 3)
+    monkeypatch.setattr("tidegate.pipelines.runtime.news.AT_ONCE", 3)
     publish(rows, 1)
     daemon.look()
     publish(rows, 2, 3, 4)
@@ -384,8 +397,7 @@ def test_what_was_reported_without_versions_is_reported_again_once(daemon: Daemo
     landed(rows, 1)
     publish(rows, 1)
     daemon.instance.report_runless_asset_event(dg.AssetMaterialization(PUBLISHED, metadata=described(rows, 1)))
-    daemon.cursor = json.dumps({"clicks/enriched_click": {"generation": 1, "epoch": 1, "at": 0.0, "held": ""}})
-    assert daemon.status()["enriched_click"] == "STALE: has a new input"
+    daemon.cursor = json.dumps({"clicks/enriched_click": {"generation": 1, "epoch": 1, "at": 0.0, "gate": ""}})
     assert epochs(daemon.look()) == [(name, 1) for name in ASSETS]
     assert daemon.status() == FRESH
     assert daemon.look(600) == []
@@ -412,11 +424,10 @@ def test_a_run_of_dagster_between_two_reports(daemon: Daemon, rows: HandmadeLake
     daemon.look()
     landed(rows, 2)
     publish(rows, 2)
-    graph = daemon.definitions.get_repository_def().asset_graph
-    specs = [
-        dg.AssetSpec(key, deps=sorted(graph.get(key).parent_keys), code_version=graph.get(key).code_version)
-        for key in (CLICKS, USERS, STAGED, PUBLISHED)
-    ]
+    made_by = daemon.definitions.get_repository_def().assets_defs_by_key
+    own = [made_by[key].get_asset_spec(key) for key in (CLICKS, USERS, STAGED, PUBLISHED)]
+    specs = [dg.AssetSpec(spec.key, deps=spec.deps, code_version=spec.code_version) for spec in own]
+    reported = {key: daemon.tags(key)["dagster/data_version"] for key in (CLICKS, USERS, STAGED, PUBLISHED)}
 
     @dg.multi_asset(specs=specs)
     def run() -> Iterator[dg.MaterializeResult]:
@@ -424,6 +435,7 @@ def test_a_run_of_dagster_between_two_reports(daemon: Daemon, rows: HandmadeLake
             yield dg.MaterializeResult(asset_key=spec.key, metadata={"generation": 1, "epoch": 2})
 
     assert dg.materialize([run], instance=daemon.instance).success
+    assert {key: daemon.tags(key)["dagster/data_version"] for key in reported} == reported, "as Dagster computes it"
     assert daemon.status() == FRESH
     assert made(daemon.look(600)) == []
     landed(rows, 3)

@@ -17,7 +17,6 @@ from tests.assets.test_run import at_rest
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.jobs import ANSWER_WITHIN_S, HELD_TAG, NOTHING_NEW, PIPELINE_TAG, Answer, Ticks, rest_of
-from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.connectors.table import Column
@@ -113,7 +112,7 @@ def test_what_the_gate_holds_is_left_out_until_a_person_has_decided(
     keys = request.asset_selection
     assert keys == [dg.AssetKey(["handmade", table]) for table in ("users", "clicks")]
     job = schedule_of(made)[0].get_job("handmade")
-    gate = dg.AssetCheckKey(dg.AssetKey(["handmade", "enriched_staged"]), GATE)
+    gate = dg.AssetCheckKey(dg.AssetKey(["handmade", "enriched_staged"]), "rows")
     before = newest_check(history, gate)
     without = job.get_subset(asset_selection={*keys})
     history.create_run_for_job(without, status=dg.DagsterRunStatus.SUCCESS, tags=request.tags)
@@ -294,7 +293,7 @@ def test_the_job_is_the_whole_pipeline_in_one_process(repository: dg.RepositoryD
         "enriched_click_staged",
         "enriched_click",
     }
-    assert dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), "gate") in (
+    assert dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), "rows") in (
         job.asset_layer.asset_graph.asset_check_keys
     )
     assert job.tags[PIPELINE_TAG] == "clicks"

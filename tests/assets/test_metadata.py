@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from tests.pipelines.runtime.handmade import store
 from tests.pipelines.sources.sources_help import table
 from tidegate.assets.metadata import of_advance
-from tidegate.assets.text import instant, listed, markdown_table, watermark
+from tidegate.assets.text import instant, listed, markdown_table
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
@@ -49,7 +49,7 @@ def test_which_splits_are_blocked_by_whom_and_since_when(tmp_path: Path) -> None
     assert (metadata["alignment group"], metadata["blocked splits"]) == ("g", 1)
     assert metadata["group watermark"] == "1970-01-01T00:00:00.090Z"
     assert metadata["blocked"] == [
-        {"split": "0", "since": "1970-01-01T00:00:01.000Z", "ahead (ms)": 60, "waits for": "u / 7", "next row": ""}
+        {"split": "0", "since": "1970-01-01T00:00:01.000Z", "ahead (ms)": 60, "waits for": "u / 7"}
     ]
     assert metadata["summary"].endswith("next: 1 split once u / 7 has caught up (alignment)")
 
@@ -124,8 +124,3 @@ def test_the_first_rows_of_a_table_are_texts_which_dagster_shows_without_a_click
 )
 def test_instants_are_iso_8601_in_utc(ms, expected):
     assert instant(ms) == expected
-
-
-def test_watermarks_read_as_in_the_flip():
-    assert watermark(MIN_TIMESTAMP, True) == "(MIN, true)"
-    assert watermark(0, False) == "(1970-01-01T00:00:00.000Z, false)"

@@ -9,7 +9,7 @@ import dagster as dg
 from tests.pipelines.runtime.processes.test_shapes import whole
 from tests.pipelines.sql.test_compile import fixture
 from tidegate.assets.factories import build_pipeline_definitions
-from tidegate.assets.names import Names
+from tidegate.assets.names import GATE, Names
 from tidegate.assets.specs import staged_lineage
 
 
@@ -23,7 +23,7 @@ def test_a_process_is_a_staged_and_a_published_asset_with_checks(tmp_path: Path)
     assert deps["ruled"] == {"ruled_staged"}
     assert deps["evens_staged"] == {"events"}
     assert deps["chained_staged"] == {"again"}  # what another process publishes
-    assert {key.name for key in graph.asset_check_keys if key.asset_key.path[-1] == "ruled_staged"} == {"gate"}
+    assert {key.name for key in graph.asset_check_keys if key.asset_key.path[-1] == "ruled_staged"} == {*GATE}
     assert {key.asset_key.path[-1] for key in graph.asset_check_keys if key.name == "adds_up"} == {
         "ruled", "paired", "evens", "again", "chained"
     }  # fmt: skip
@@ -36,7 +36,7 @@ def test_windows_of_sql_are_shown_as_the_insert_that_they_are(tmp_path: Path) ->
     definitions = build_pipeline_definitions(pipeline, lake=tmp_path)
     graph, staged = definitions.resolve_asset_graph(), dg.AssetKey(["windows", "clicks_5min_staged"])
     assert {key.path[-1] for key in graph.get(staged).parent_keys} == {"clicks"}
-    assert {key.name for key in graph.asset_check_keys if key.asset_key == staged} == {"gate"}
+    assert {key.name for key in graph.asset_check_keys if key.asset_key == staged} == {*GATE}
     text = definitions.resolve_assets_def(staged).descriptions_by_key[staged] or ""
     assert "TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES)" in text
     found = staged_lineage(pipeline.insert("clicks_5min"), Names("windows")).deps_by_column

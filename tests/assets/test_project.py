@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from tests.assets.clicks import Hand, pipeline, script
 from tests.assets.test_held import hold
 from tidegate.assets import build_pipeline_definitions
+from tidegate.assets.names import GATE
 from tidegate.assets.watched import watched
 from tidegate.orchestration.definitions import of_scripts
 from tidegate.pipelines.errors import PlanningError
@@ -151,7 +152,7 @@ def test_translation_reaches_every_asset_and_all_that_names_it(load):
     assert staged.parent_keys == {own["user_info"].key, own["click_event"].key}
     lineage = staged.metadata["dagster/column_lineage"].deps_by_column
     assert lineage["gender"] == [dg.TableColumnDep(own["user_info"].key, "gender")]
-    assert graph.get(dg.AssetCheckKey(staged.key, "gate")).blocking
+    assert graph.get(dg.AssetCheckKey(staged.key, "rows")).blocking
     job = found.resolve_job_def("clicks")
     assert job.asset_layer.executable_asset_keys == {own[name].key for name in JOB_ASSETS}
     assert {node.name for node in job.nodes} >= {"clicks__user_info", "clicks__enriched_click"}
@@ -200,7 +201,7 @@ def test_execute_is_around_every_step(load, tmp_path: Path, caplog: pytest.LogCa
         job = found.resolve_job_def("clicks")
         done = job.execute_in_process(instance=instance, raise_on_error=False)
         logs = [record.user_message for record in instance.all_logs(done.run_id) if record.step_key]
-    gate = next(check for check in done.get_asset_check_evaluations() if check.check_name == "gate")
+    gate = next(check for check in done.get_asset_check_evaluations() if check.check_name == "rows")
     assert not gate.passed
     for kind in ("source", "staged", "gate"):
         assert f"{kind} begins, on {lake}" in logs
@@ -238,7 +239,7 @@ def test_a_part_of_a_script(load):
     assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).parent_keys == {
         dg.AssetKey(["clicks", name]) for name in ("user_info", "click_event")
     }
-    assert dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), "gate") in graph.asset_check_keys
+    assert dg.AssetCheckKey(dg.AssetKey(["clicks", "enriched_click_staged"]), "rows") in graph.asset_check_keys
     assert found.resolve_job_def("clicks")
 
 
@@ -257,7 +258,7 @@ def test_a_selection_of_what_there_is_not_is_refused(load, select: str, exclude:
     assert wrong in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("checks", [{"gate"}, set()], ids=["gate", "none"])
+@pytest.mark.parametrize("checks", [{*GATE}, {"proof"}, set()], ids=["all", "one", "none"])
 def test_no_selection_gets_a_row_past_a_gate_that_holds(load, tmp_path: Path, checks: set[str]):
     found, lake = load("The component"), tmp_path / "state" / "lake"
     hold(pipeline("block"), lake)
@@ -283,8 +284,8 @@ def test_a_run_that_leaves_the_gate_out_is_refused_with_its_name(load, tmp_path:
     (failed,) = [event for event in done.get_step_failure_events() if event.step_key == "clicks__enriched_click"]
     said = failed.step_failure_data.user_failure_data
     assert said is not None
-    assert "leaves out its check `gate`" in (said.description or "")
-    assert "clicks/enriched_click_staged:gate" in str(said.metadata["next"].value)
+    assert "leaves out its checks" in (said.description or "")
+    assert "clicks/enriched_click_staged:proof, " in str(said.metadata["next"].value)
 
 
 def test_what_is_published_can_be_counted_alone(load, tmp_path: Path):

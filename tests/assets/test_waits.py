@@ -10,7 +10,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 from deltalake import write_deltalake
 
 from tests.assets.clicks import handmade, pipeline
@@ -18,7 +17,7 @@ from tests.orchestration.conftest import SPANS
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.failures import Waits, explained
-from tidegate.assets.names import Names
+from tidegate.assets.names import BACKFILL_TAG, Names
 from tidegate.assets.resources import TidegateResource, runner_of
 from tidegate.pipelines.commands import AS_WRITTEN
 from tidegate.pipelines.errors import LeaseHeld, PlanningError
@@ -192,7 +191,7 @@ def published(
         selection=dg.AssetSelection.assets(*names).without_checks(),
         resources=made.resources,
         instance=dg.DagsterInstance.ephemeral(),
-        tags={BACKFILL_ID_TAG: backfill} if backfill else {},
+        tags={BACKFILL_TAG: backfill} if backfill else {},
     )
 
 

@@ -36,7 +36,7 @@ def published_at_pins(
     for plan in lake.epochs.rows(f"insert {insert}"):
         pin = next(pin for pin in plan.plan["pins"] if pin["table"] == build_name)
         state = state_at(pin["generation"], pin["epoch"])
-        generation = plan.plan["probe_generation"]
+        generation = plan.plan["takes"][0]["generation"]
         first = reached.get((generation, plan.plan["after"]), 0)
         last = reached[generation, plan.plan["upto"]]
         for _, rows in probe_events[first:last]:

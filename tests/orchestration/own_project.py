@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 import psutil
 import yaml
-from dagster._core.events import DagsterEventType
+from dagster import DagsterEventType
 from deltalake import DeltaTable
 
 from tests.assets.test_project import section

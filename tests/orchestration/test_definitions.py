@@ -9,9 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
-from tests.assets.clicks import Hand, files, handmade, script
+from tests.assets.clicks import Hand, files, handmade, process_of_a_run, script
 from tests.orchestration.services import ROOT, command, dagster_home, environment
 from tidegate.assets.presentation import Partitions
 from tidegate.orchestration.definitions import chosen, defs, lake_of, of_folder, of_scripts, scripts, spans
@@ -58,7 +57,6 @@ def test_the_module_of_workspace_yaml_loads_the_scripts_that_the_environment_nam
 SILENT = "concurrency: {pools: {default_limit: 1}}", "concurrency: {runs: {max_concurrent_runs: 1}}"
 
 
-@pytest.mark.usefixtures("first_load")
 @pytest.mark.parametrize("settings", [*SILENT, "", "concurrency:\n", "concurrency: 1", "{", None])
 def test_the_location_says_once_how_steps_that_meet_can_be_queued_and_its_runs_do_not(
     tmp_path: Path,
@@ -73,7 +71,7 @@ def test_the_location_says_once_how_steps_that_meet_can_be_queued_and_its_runs_d
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_SCRIPT", f"{clicks}:{tmp_path / 'other.sql'}")
     monkeypatch.setenv("TIDEGATE_LAKE", str(tmp_path / "lake"))
-    with DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)):
+    with process_of_a_run():
         defs().get_repository_def()
     assert "default_limit" not in caplog.text
     defs().get_repository_def()

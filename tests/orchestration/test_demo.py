@@ -341,8 +341,8 @@ def test_the_build_side_shows_its_flip_its_chunks_and_its_lag(page: Page, ui: Ui
 
 
 def test_the_checks_of_a_good_epoch_have_passed(page: Page, ui: Ui) -> None:
-    page.goto(f"{ui.address}/assets/clicks/enriched_click_staged?view=checks&checkDetail=gate")
-    expect(page.get_by_text("gate", exact=True).first).to_be_visible()
+    page.goto(f"{ui.address}/assets/clicks/enriched_click_staged?view=checks&checkDetail=proof")
+    expect(page.get_by_text("proof", exact=True).first).to_be_visible()
     expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
     expect(page.get_by_text("Had every build side flipped before a row was released").first).to_be_visible()
 
@@ -382,7 +382,7 @@ def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> 
     assert ui.ended(run) == "FAILURE"
     page.goto(f"{ui.address}/runs/{run}")
     expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
-    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=proof")
     expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
     expect(page.get_by_text("found no match in user_info").first).to_be_visible()
     expect(page.get_by_text("strict.sql strict_click").first).to_be_visible()
@@ -402,7 +402,7 @@ def test_a_snapshot_that_was_begun_for_one_pipeline_is_one_for_all(ui: Ui, lake:
 
 @pytest.mark.thorough
 def test_the_check_leads_to_the_pages_of_its_suite(page: Page, ui: Ui) -> None:
-    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=proof")
     link = page.get_by_role("link", name=re.compile("suite-index.html")).first
     with page.expect_popup() as opened:
         link.click()
@@ -432,7 +432,7 @@ def test_a_held_epoch_is_released_from_the_launchpad_once_it_is_mended_and_publi
     assert strict.rows.balanced
     assert strict.rows.quarantined == {}
     assert rows_of(lake, "strict_click") == strict.rows.published > 0
-    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=gate")
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=proof")
     expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
     page.goto(f"{ui.address}/assets/strict/strict_click?view=checks&checkDetail=adds_up")
     expect(page.get_by_text("rows landed", exact=True).first).to_be_visible()

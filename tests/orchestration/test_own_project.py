@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster._core.events import DagsterEventType
+from dagster import DagsterEventType
 
 from tests.orchestration.own_project import BY_FILES, CLICKS, RATES, OwnProject, order, rate, started, user, written
 from tests.orchestration.services import until
@@ -38,12 +38,17 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "automated": {"script": CLICKS, "component": BY_FILES, "automation": True},
 }
 
+SETTINGS = """
+run_monitoring: {enabled: true, poll_interval_seconds: 5, free_slots_after_run_end_seconds: 5}
+"""
+"""What docs/dagster.md has for a lost process: the slots of a pool come back."""
+
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("jvm")]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnProject]:
-    with started(tmp_path_factory.mktemp("own"), PIPELINES) as made:
+    with started(tmp_path_factory.mktemp("own"), PIPELINES, SETTINGS) as made:
         yield made
 
 
@@ -72,7 +77,7 @@ def test_runs_at_once_by_the_schedule_the_ui_and_a_terminal_all_succeed(project:
 
 
 def test_a_held_gate_is_a_failed_check_and_one_alert_until_a_person_decides_in_a_terminal(project: OwnProject) -> None:
-    gate = lambda: project.checked("gate", "strict", "enriched_click_staged")  # noqa: E731
+    gate = lambda: project.checked("rows", "strict", "enriched_click_staged")  # noqa: E731
     alerted = lambda: project.alerted("gate-held", "strict")  # noqa: E731
     run_id = project.launch("strict")
     assert project.ended(run_id) == "FAILURE"
@@ -250,7 +255,7 @@ def test_one_run_after_a_failed_one_publishes_all_that_had_landed_and_shows_the_
     project: OwnProject,
 ) -> None:
     fails = project.beside("broken/published fails")
-    gate = lambda: project.checked("gate", "broken", "enriched_click_staged")  # noqa: E731
+    gate = lambda: project.checked("rows", "broken", "enriched_click_staged")  # noqa: E731
     users = lambda: [number for (number,) in project.published("broken", "enriched_click", "user_id")]  # noqa: E731
     project.put("broken/users/1.json", *map(user, range(9)))
     project.put("broken/clicks/1.json", {"user_id": 1})

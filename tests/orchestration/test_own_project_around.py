@@ -24,7 +24,7 @@ from typing import Any
 import dagster as dg
 import psutil
 import pytest
-from dagster._core.events import DagsterEventType
+from dagster import DagsterEventType
 
 from tests.assets.test_project import JOB_ASSETS, section
 from tests.assets.test_run import MOST_BYTES, MOST_EVENTS
@@ -168,14 +168,14 @@ def test_a_process_that_is_not_dagsters_is_seen_and_its_held_gate_is_decided_bes
         assert shown["summary"].startswith("epoch 1 is published: 1 row,")
         assert shown["summary"].endswith("outside of Dagster")
         assert not shown["run"]
-        until(lambda: own.checked("gate", *staged) == ["SUCCEEDED"], "and the verdict")
+        until(lambda: own.checked("rows", *staged) == ["SUCCEEDED"], "and the verdict")
         until(lambda: {*own.statuses("service").values()} == {"FRESH"}, "no asset is shown as out of date")
         (folder / "clicks" / "2.json").write_text(CLICK % 9)
-        until(lambda: "FAILED" in own.checked("gate", *staged), "Dagster shows that the gate holds")
+        until(lambda: "FAILED" in own.checked("rows", *staged), "Dagster shows that the gate holds")
         until(lambda: own.alerted("gate-held", "service"), "the alert of the held gate")
         own.run("tidegate", "discard", script, "enriched_click", "--lake", "state/service")
         until(lambda: own.alerted("gate-held", "service") == ["open", "resolved"], "the alert is over")
-        until(lambda: own.checked("gate", *staged)[0] == "SUCCEEDED", "its check is not failed any more")
+        until(lambda: own.checked("rows", *staged)[0] == "SUCCEEDED", "its check is not failed any more")
         (folder / "clicks" / "3.json").write_text(CLICK % 1)
         until(lambda: own.rows("service") == 2, "the service goes on with what was held")
     finally:
@@ -185,7 +185,7 @@ def test_a_process_that_is_not_dagsters_is_seen_and_its_held_gate_is_decided_bes
     assert status == 0, log.read_text()
     assert log.read_text().splitlines()[-1] == "Stopped between two steps. Nothing is half done."
     states = [
-        state for state, _ in groupby(own.checked("gate", *staged))
+        state for state, _ in groupby(own.checked("rows", *staged))
     ]  # held, and then perhaps not judged again yet
     assert states[-3:] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
     assert own.runs("service") == []
@@ -261,13 +261,13 @@ def test_published_runs_without_its_check_and_no_epoch_without_its_gate(team: Te
     assert team.own.ended(team.own.launch("__ASSET_JOB", assets=["clicks/user_info", CLICKS])) == "SUCCESS"
     run_id = team.own.launch("__ASSET_JOB", assets=[STAGED, PUBLISHED], checks=[])
     assert team.own.ended(run_id) == "FAILURE"
-    assert any("leaves out its check `gate`" in text for text in team.own.failures(run_id))
-    run_id = team.own.launch("__ASSET_JOB", assets=[STAGED, PUBLISHED], checks=[(STAGED, "gate")])
+    assert any("leaves out its checks" in text for text in team.own.failures(run_id))
+    run_id = team.own.launch("__ASSET_JOB", assets=[STAGED, PUBLISHED], checks=[(STAGED, "proof")])
     assert team.own.ended(run_id) == "SUCCESS"
     assert dict(team.materialized(run_id))[PUBLISHED]["rows published"] == 1
     evaluations = team.own.events(run_id, DagsterEventType.ASSET_CHECK_EVALUATION)
     checked = [entry.get_dagster_event().asset_check_evaluation_data.check_name for entry in evaluations]
-    assert checked == ["gate"]
+    assert checked == ["proof"]
 
 
 def test_op_gives_every_step_its_pool_and_tags(team: Team) -> None:

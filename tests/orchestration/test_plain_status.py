@@ -43,7 +43,8 @@ def plain(*arguments: str) -> list[str]:
 
 def without_times(text: str) -> list[str]:
     """Its lines, but those that say how long ago something was, or when the look was."""
-    return [line for line in text.splitlines() if " ago" not in line and " UTC" not in line and '"at"' not in line]
+    moving = (" ago", " UTC", '"at"', '"lag_ms"')
+    return [line for line in text.splitlines() if not any(part in line for part in moving)]
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,25 +13,29 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-from dagster._core.storage.tags import WILL_RETRY_TAG
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from tests.assets.clicks import REASON, Hand, handmade, pipeline
 from tests.orchestration.conftest import SHOP
 from tests.orchestration.services import MailServer, Webhook, free_port
+from tests.pipelines.runtime.handmade import no_spark
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import location_definitions, on_lake
-from tidegate.assets.watched import WatchedInsert
-from tidegate.orchestration.alerts.gates import held_epoch
-from tidegate.orchestration.alerts.incident import Incident
+from tidegate.assets.names import WILL_RETRY
 from tidegate.orchestration.alerts.memory import Memory
-from tidegate.orchestration.alerts.post import GIVE_UP_S
+from tidegate.orchestration.alerts.message import Message
+from tidegate.orchestration.alerts.sending import _senders
 from tidegate.orchestration.definitions import with_alerts
 from tidegate.orchestration.demo.play import materialize
 from tidegate.orchestration.sensors import ALERTS
+from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.connectors.protocol import Step
-from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.facts.at import At
+from tidegate.pipelines.facts.gate_problems import held
+from tidegate.pipelines.facts.problem import InsertScope, Problem, Reported
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
 from tidegate.pipelines.sources.mysql_cdc.log import Birth
 from tidegate.pipelines.sources.mysql_cdc.plan import BinlogStep
@@ -45,8 +50,9 @@ def definitions(lake: Path) -> dg.Definitions:
 
 
 def judged(lake: Path, epoch: int, passed: bool, supersedes: int | None = None) -> None:
-    counts = {"rows": 7, "unmatched:key-absent@user_info": 2}
-    handmade(lake).epoch(epoch, counts, *(() if passed else (REASON,)), supersedes=supersedes)
+    counts = {} if passed else {"rows": 7, "unmatched:key-absent@user_info": 2}
+    reasons = () if passed else (REASON,)
+    handmade(lake).epoch(epoch, counts, *reasons, at=now(), publish=passed, supersedes=supersedes)
 
 
 def now() -> int:
@@ -115,7 +121,7 @@ class TestHeldGates:
     def test_what_no_run_has_judged_has_no_link_to_a_run(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
         asset = dg.AssetKey(["clicks", "enriched_click_staged"])
-        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="gate", passed=False)
+        shown = dg.AssetCheckEvaluation(asset_key=asset, check_name="rows", passed=False)
         for event in (shown, dg.AssetMaterialization(asset)):
             instance.report_runless_asset_event(event)
             tick(definitions, instance)
@@ -151,29 +157,6 @@ class TestHeldGates:
         tick(definitions, instance, cursor)
         assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
 
-    def test_rows_are_read_when_an_incident_begins_and_not_at_every_tick(
-        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
-    ):
-        read: list[int] = []
-        monkeypatch.setattr(
-            "tidegate.orchestration.alerts.gates.missed_keys", lambda *given: read.append(given[3].epoch) or []
-        )
-        rows = handmade(lake)
-        rows.epoch(1, {"to:quarantine": 500, "unmatched:key-absent@user_info": 500}, at=now(), publish=True)
-        rows.epoch(2, {"rows": 7}, REASON, at=now())
-        cursor = tick(definitions, instance)
-        assert sorted(read) == [1, 2]
-        cursor = tick(definitions, instance, cursor)
-        assert sorted(read) == [1, 2]
-        rows.epoch(3, {"rows": 7}, REASON, at=now(), supersedes=2)
-        tick(definitions, instance, cursor)
-        assert sorted(read) == [1, 2, 3]
-        assert [(message["kind"], message["state"]) for message in webhook.messages] == [
-            ("gate-held", "open"),
-            ("quarantine-growing", "open"),
-            ("gate-held", "open"),
-        ]
-
 
 def landed_once(lake: Path, table: str) -> None:
     """A table of a database that has flipped."""
@@ -200,7 +183,7 @@ class TestSilentServers:
     def test_a_held_gate_is_reported_while_a_server_takes_the_connection_and_says_nothing(
         self, instance, webhook: Webhook, lake: Path, tmp_path: Path, monkeypatch, capfd
     ):
-        monkeypatch.setattr("tidegate.orchestration.alerts.tables.ANSWER_WITHIN", "1 s")
+        monkeypatch.setattr("tidegate.orchestration.alerts.sources.ANSWER_WITHIN", "1 s")
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             definitions = a_build_in_mysql(lake, tmp_path, monkeypatch, port)
@@ -208,7 +191,7 @@ class TestSilentServers:
             cursor = tick(definitions, instance)
             assert webhook.kinds() == ["gate-held"]
             logged = capfd.readouterr().err
-            assert "retention could not be checked" in logged
+            assert "shop/person could not be asked" in logged
             assert "timed out" in logged, "the server was asked, and the answer waited for"
             tick(definitions, instance, cursor)
         assert webhook.kinds() == ["gate-held"]
@@ -218,10 +201,11 @@ class TestSilentServers:
     ):
         sent_by_then: list[str] = []
 
-        def asked(*_: object) -> None:
+        def asked(*_: object) -> dict[str, Reported]:
             sent_by_then.extend(webhook.kinds())
+            return {}
 
-        monkeypatch.setattr("tidegate.orchestration.alerts.look.passing_log", asked)
+        monkeypatch.setattr("tidegate.orchestration.alerting.asked", asked)
         judged(lake, 1, passed=False)
         tick(a_build_in_mysql(lake, tmp_path, monkeypatch, 1), instance)
         assert set(sent_by_then) == {"gate-held"}
@@ -242,12 +226,14 @@ class TestWhatCanNotBeLookedAt:
         rows.landed("customer_visit", 1, at=now(), kept=now() + MINUTE)
         cursor = tick(definitions, instance)
         assert [message["table"] for message in webhook.messages] == ["customer_visit"]
-        assert "retention could not be checked" in capfd.readouterr().err
+        assert "visits/customer could not be asked" in capfd.readouterr().err
         stored = json.loads(cursor)
-        (incident,) = stored["open"]
-        of_the_other = {**incident, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
+        (problem,) = stored["open"]
+        of_the_other = {**problem, "key": f"retention {lake} customer passing", "details": {"table": "customer"}}
+        reported = {**stored["reported"], f"{lake} customer": {"left_s": 60, "kept_s": 86_400}}
         rows.landed("customer_visit", 2, at=now(), kept=now() + 1440 * MINUTE)
-        cursor = tick(definitions, instance, json.dumps({**stored, "open": [incident, of_the_other], "asked": 0}))
+        stored |= {"open": [problem, of_the_other], "asked": 0, "reported": reported}
+        cursor = tick(definitions, instance, json.dumps(stored))
         assert [(message["table"], message["state"]) for message in webhook.messages[1:]] == [
             ("customer_visit", "resolved")
         ]
@@ -264,12 +250,12 @@ class TestWhatCanNotBeLookedAt:
         assert webhook.kinds() == ["gate-held", "gate-held"]
         judged(lake, 2, passed=True, supersedes=1)
 
-        def half(watched: WatchedInsert, *more: Any) -> Incident | None:
-            if watched.insert.startswith("s_"):
+        def half(at: At, insert: InsertScope) -> Problem | None:
+            if insert.insert.startswith("s_"):
                 raise OSError("no such disk")
-            return held_epoch(watched, *more)
+            return held(at, insert)
 
-        monkeypatch.setattr("tidegate.orchestration.alerts.look.held_epoch", half)
+        monkeypatch.setattr("tidegate.pipelines.facts.problems.held", half)
         cursor = tick(definitions, instance, cursor)
         assert [(message["insert"], message["state"]) for message in webhook.messages[2:]] == [
             ("enriched_click", "resolved")
@@ -292,180 +278,141 @@ JOIN customer FOR SYSTEM_TIME AS OF v.proctime ON v.customer_id = customer.custo
 
 
 class TestSources:
-    @pytest.mark.parametrize(
-        ("minutes", "bound", "reported"), [(31, None, True), (29, None, False), (3, "2 min", True)]
-    )
-    def test_a_build_that_does_not_flip_is_reported_beyond_the_bound_and_over_at_the_flip(
-        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch, minutes, bound, reported
+    def test_bounds_of_the_environment_hold_and_an_end_is_sent_once(
+        self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
     ):
-        if bound:
-            monkeypatch.setenv("TIDEGATE_ALERT_FLIP_WITHIN", bound)
+        monkeypatch.setenv("TIDEGATE_ALERT_FLIP_WITHIN", "2 min")
+        monkeypatch.setenv("TIDEGATE_ALERT_MAX_LAG", "10 min")
         rows = handmade(lake)
-        rows.begun("user_info", 1, now() - minutes * MINUTE)
-        rows.landed("click_event", 1, 11, at=now())
+        rows.begun("user_info", 1, now() - 3 * MINUTE)
+        rows.landed("click_event", 1, 11, at=now(), lag_ms=11 * MINUTE)
         cursor = tick(definitions, instance)
-        assert webhook.kinds() == (["not-flipped"] if reported else [])
-        if reported:
-            assert webhook.messages[0]["counts"] == {"waiting for the flip": 11}
-            rows.landed("user_info", 1, at=now(), flip=1)
-            tick(definitions, instance, cursor)
-            assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
-
-    def test_lag_over_the_bound(self, definitions, instance, webhook: Webhook, lake: Path):
-        rows = handmade(lake)
-        rows.landed("click_event", 1, at=now(), lag_ms=14 * MINUTE)
-        cursor = tick(definitions, instance)
-        assert webhook.messages == []
-        rows.landed("click_event", 2, at=now(), lag_ms=16 * MINUTE)
+        assert {message["kind"]: message["counts"] for message in webhook.messages} == {
+            "not-flipped": {"waiting for the flip": 11},
+            "lag": {},
+        }
+        rows.landed("user_info", 1, at=now(), flip=1)
+        rows.landed("click_event", 2, at=now(), lag_ms=0)
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
-        (message,) = webhook.messages
-        assert (message["kind"], message["lag_ms"]) == ("lag", 16 * MINUTE)
-        assert message["positions"] == {"click_event": "epoch 1/2, log:2"}
-        rows.landed("click_event", 3, at=now(), lag_ms=0)
-        tick(definitions, instance, cursor)
-        assert webhook.messages[-1]["state"] == "resolved"
+        ended = [message["kind"] for message in webhook.messages if message["state"] == "resolved"]
+        assert sorted(ended) == ["lag", "not-flipped"]
+        assert len(webhook.messages) == 4
 
-    def test_an_epoch_that_does_not_end_is_lag_as_well(self, definitions, instance, webhook: Webhook, lake: Path):
-        rows = handmade(lake)
-        rows.landed("click_event", 1, at=now() - 40 * MINUTE, lag_ms=0)
-        rows.begun("click_event", 2, now() - 20 * MINUTE)
-        tick(definitions, instance)
-        assert webhook.kinds() == ["lag"]
-        assert "epoch 2 has been under way for" in webhook.messages[0]["text"]
-
-    def test_a_quarantine_that_grows(self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch):
-        rows = handmade(lake)
-        absent = {"to:quarantine": 60, "unmatched:key-absent@user_info": 60}
-        for epoch, minutes in ((1, 90), (2, 30)):
-            rows.epoch(epoch, absent, at=now() - minutes * MINUTE, publish=True)
+    def test_rows_that_do_not_add_up_are_one_alert_whether_a_check_finds_them_or_not(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
         cursor = tick(definitions, instance)
-        assert webhook.messages == [], "60 rows in the last hour; the bound is 100"
-        rows.epoch(3, {**absent, "discarded": 5000}, at=now())
-        rows.epoch(4, absent, at=now(), again=120)
-        fifth = rows.epoch(5, absent, at=now())
-        cursor = tick(definitions, instance, cursor)
-        reason = "epoch 5 is not published, epoch 3 was a person's own decision, rows of epoch 4 came back"
-        assert webhook.messages == [], reason
-        rows.published(fifth)
-        cursor = tick(definitions, instance, cursor)
+        target = lake / "targets" / "enriched_click"
+        target.mkdir(parents=True)
+        columns = pa.schema([("user_id", pa.int32()), ("item_id", pa.int32()), ("gender", pa.string())])
+        write_deltalake(str(target), pa.table({"user_id": [1], "item_id": [1], "gender": ["f"]}, columns))
+        assert graph_run(definitions, instance, PUBLISHED).success, "the check adds_up fails, and blocks nothing"
+        rows = handmade(lake)
+        rows.landed("user_info", 1, at=now(), lag_ms=0, flip=1)
+        rows.landed("click_event", 1, 7, at=now(), lag_ms=0)
+        rows.epoch(1, {"rows": 6, "matched": 6, "to:publish": 6}, at=now(), publish=True)
+        for asked in (0, 2**40, 2**40):  # once a minute
+            cursor = tick(definitions, instance, json.dumps({**json.loads(cursor), "asked": asked}))
         (message,) = webhook.messages
-        assert (message["kind"], message["rows"]) == ("quarantine-growing", 120)
-        assert message["counts"] == {"key-absent@user_info": 120}
-        assert message["next"][0].startswith("tidegate quarantine list ")
-        monkeypatch.setenv("TIDEGATE_ALERT_QUARANTINE_WINDOW", "10 min")
+        assert message["kind"] == "imbalanced"
+        assert message["next"] == [f"tidegate verify SCRIPT --lake {lake}   (says where they are)"]
+
+    def test_a_step_that_failed_outside_of_dagster_is_sent_and_one_of_a_run_is_the_runs(
+        self, definitions, instance, webhook: Webhook, lake: Path
+    ):
+        cursor = tick(definitions, instance)
+        failing_run(definitions, lake, instance)
+        (by,) = {row.by for row in map(Lake(lake).stuck.last, ["user_info"]) if row is not None}
+        assert by.startswith("dagster run ")
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        assert webhook.kinds() == ["run-failed"]
+        with Runner(pipeline("block"), Lake(lake), spark=no_spark, label="tidegate run") as runner:
+            runner.stuck("click_event", SourceError("the topic is gone", next_command=VERIFY))
         cursor = tick(definitions, instance, cursor)
-        assert [item["state"] for item in webhook.messages] == ["open", "resolved"], "60 rows in the last ten minutes"
-        assert Memory.of(cursor).open == ()
+        assert webhook.kinds() == ["run-failed", "stuck"]
+        assert webhook.messages[-1]["next"] == [f"tidegate verify SCRIPT --lake {lake}"]
 
 
 class TestDelivery:
-    def test_without_a_channel_the_log_is_reported(self, definitions, instance, lake, caplog):
+    def test_without_a_channel_it_is_logged_once(self, definitions, instance, lake, capfd):
         judged(lake, 1, passed=False)
         cursor = tick(definitions, instance)
-        assert "the gate holds epoch 1 of clicks/enriched_click" in caplog.text
-        assert Memory.of(cursor).pending == ()
+        logged = capfd.readouterr().err
+        assert logged.count("Tidegate: the gate holds epoch 1 of clicks/enriched_click") == 1
+        assert Memory.of(cursor).unsent == ()
 
-    def test_a_channel_that_is_down_is_reported_to_the_others_once_and_tried_again(
-        self, definitions, instance, lake, webhook: Webhook, caplog, monkeypatch
+    def test_what_one_channel_has_taken_is_not_sent_again(
+        self, definitions, instance, lake, webhook: Webhook, capfd, monkeypatch
     ):
         webhook.status = 503
-        monkeypatch.setattr("tidegate.orchestration.alerts.post.ANSWER_S", 300.0)  # a busy machine loads Apprise slowly
+        monkeypatch.setattr("tidegate.orchestration.alerts.sending.SEND_FOR_S", 300.0)  # Apprise loads slowly
         judged(lake, 1, passed=False)
         with MailServer() as mail:
             monkeypatch.setenv("TIDEGATE_ALERT_URLS", mail.url)
-            cursor = tick(definitions, instance)
-            cursor = tick(definitions, instance, cursor)
-            assert len(mail.mails) == 2
-            assert "the gate holds epoch 1" in mail.subjects()[0]
-            assert "webhook takes no alerts: it answered 503" in mail.subjects()[1]
-            assert "it answered 503; it is tried again" in caplog.text
-            assert "T0KEN" not in caplog.text + cursor + mail.text("webhook takes no alerts")
-            webhook.status = 200
+            cursor = None
             for _ in range(2):
-                cursor = tick(definitions, instance, rested(cursor))
-            assert webhook.kinds() == ["gate-held"]
-            assert "resolved" in mail.subjects()[2]
-            assert len(mail.mails) == 3
+                cursor = tick(definitions, instance, cursor)
+            assert len(mail.mails) == 1
+            assert "the gate holds epoch 1" in mail.subjects()[0]
+        assert Memory.of(cursor).unsent == ()
+        assert capfd.readouterr().err.count("webhook did not take the alert [gate-held") == 1
 
-    def test_what_no_one_took_goes_to_the_first_that_comes_back(
-        self, definitions, instance, lake, webhook: Webhook, monkeypatch
+    def test_what_no_one_took_is_tried_again_at_the_next_tick_and_holds_no_secret(
+        self, definitions, instance, lake, webhook: Webhook, monkeypatch, capfd
     ):
         webhook.status = 503
         gone = f"json://user:hunter2@127.0.0.1:{free_port()}/hooks/T0KEN"
         monkeypatch.setenv("TIDEGATE_ALERT_URLS", gone)
+        monkeypatch.setenv("CLICKS_PASSWORD", "no match")
         judged(lake, 1, passed=False)
         cursor = tick(definitions, instance)
-        assert set(Memory.of(cursor).silent) == {"channel 1 (json)", "webhook"}
+        assert [message.key for message in Memory.of(cursor).unsent] == [f"gate-held {lake} enriched_click 1/1"]
+        judged(lake, 2, passed=True, supersedes=1)
+        cursor = tick(definitions, instance, cursor)
+        assert [message.state for message in Memory.of(cursor).unsent] == ["open", "resolved"]
         webhook.status = 200
-        cursor = tick(definitions, instance, rested(cursor))
-        assert webhook.kinds() == ["gate-held", "channel-unreachable"]
-        assert "hunter2" not in cursor + json.dumps(webhook.messages)
-        assert "T0KEN" not in cursor + json.dumps(webhook.messages)
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
+        shown = cursor + json.dumps(webhook.messages) + capfd.readouterr().err
+        assert "2 rows have ***." in shown
+        assert not [secret for secret in ("hunter2", "T0KEN", "no match") if secret in shown]
 
-    def test_a_slow_channel_gets_the_rest_at_the_next_tick(
+    def test_one_that_hangs_loses_no_tick_and_gets_nothing_twice(
         self, definitions, instance, lake, webhook: Webhook, monkeypatch
     ):
-        monkeypatch.setattr("tidegate.orchestration.alerts.post.SEND_FOR_S", 0.0)
-        rows = handmade(lake)
-        rows.landed("click_event", 1, at=now(), lag_ms=16 * MINUTE)
-        judged(lake, 1, passed=False)
-        cursor = None
-        for number in (1, 2, 2):
-            cursor = tick(definitions, instance, asked_lately(cursor))
-            assert len(webhook.messages) == number, "one message, and the rest is kept"
-        assert webhook.kinds() == ["gate-held", "lag"]
+        monkeypatch.setattr("tidegate.orchestration.alerts.sending.SEND_FOR_S", 0.0)
+        goes_on, taken = threading.Event(), list[str]()
 
-    def test_no_secret_is_in_the_cursor_the_log_and_the_journal(
-        self, definitions, instance, lake, webhook: Webhook, monkeypatch, caplog
-    ):
-        webhook.status = 503
-        for name, value in {
-            "CLICKS_PASSWORD": "hunter2!",
-            "TIDEGATE_ALERT_URLS": "json://ops:T0KEN-2@127.0.0.1:1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        held = Incident(
-            "gate-held x", "gate-held", "denied: hunter2!", "clicks", said=("T0KEN-2",), details={"d": "T0KEN-2"}
-        )
-        monkeypatch.setattr("tidegate.orchestration.alerts.look.held_epoch", lambda *_: held)
-        judged(lake, 1, passed=True)
+        class Slow:
+            name = "slow"
+
+            def send(self, message: Message) -> None:
+                goes_on.wait()
+                taken.append(message.state)
+
+        monkeypatch.setattr("tidegate.orchestration.alerting.channels", lambda options: [Slow()])
+        judged(lake, 1, passed=False)
         cursor = tick(definitions, instance)
-        assert Memory.of(cursor).pending
-        (row,) = Lake(lake, create=False).alerts.rows("clicks")
-        assert row.title == "denied: ***"
-        for shown in (cursor, caplog.text):
-            assert "denied: ***" in shown
-            assert "hunter2" not in shown
-            assert "T0KEN-2" not in shown
-
-    def test_it_is_given_up_in_the_end(self, definitions, instance, lake, webhook: Webhook, caplog):
-        webhook.status = 503
-        judged(lake, 1, passed=False)
-        stored = json.loads(tick(definitions, instance))
-        stored["pending"][0]["raised"] -= GIVE_UP_S
-        cursor = tick(definitions, instance, json.dumps(stored))
-        assert "it is given up" in caplog.text
-        assert Memory.of(cursor).pending == ()
+        judged(lake, 2, passed=True, supersedes=1)
+        cursor = tick(definitions, instance, cursor)
+        assert [message.state for message in Memory.of(cursor).unsent] == ["open", "resolved"]
+        goes_on.set()
+        while _senders["slow"].is_alive():
+            _senders["slow"].join(1)
+        for _ in range(2):
+            cursor = tick(definitions, instance, cursor)
+            while _senders["slow"].is_alive():
+                _senders["slow"].join(1)
+        assert taken == ["open", "resolved"]
+        assert Memory.of(tick(definitions, instance, cursor)).unsent == ()
 
     def test_a_bound_that_is_none_is_named(self, definitions, instance, lake, monkeypatch):
         monkeypatch.setenv("TIDEGATE_ALERT_MAX_LAG", "soon")
         with pytest.raises(PlanningError, match=r"\$TIDEGATE_ALERT_MAX_LAG is 'soon'"):
             tick(definitions, instance)
-
-
-def rested(cursor: str) -> str:
-    """The cursor some time later: a channel that did not answer may be tried again."""
-    stored = json.loads(cursor)
-    for item in stored["silent"].values():
-        item["due"] = 0
-    return json.dumps(stored)
-
-
-def asked_lately(cursor: str | None) -> str | None:
-    """The cursor of a tick that does not ask the sources themselves, and so sends once."""
-    stored = json.loads(cursor or Memory().cursor())
-    return json.dumps({**stored, "asked": datetime.now(UTC).timestamp()})
 
 
 class TestFinishedRuns:
@@ -480,7 +427,7 @@ class TestFinishedRuns:
         assert message["kind"] == "run-failed"
         assert (message["run_id"], message["pipeline"]) == (run_id, "clicks")
         assert message["failed_steps"] == ["clicks__user_info"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
         assert "is gone" in message["text"]
 
     def test_a_run_that_dagster_tries_again_is_reported_once_it_does_not(
@@ -488,11 +435,11 @@ class TestFinishedRuns:
     ):
         cursor = tick(definitions, instance)
         run_id = failing_run(definitions, lake, instance)
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "true"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "true"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert webhook.messages == []
-        instance.add_run_tags(run_id, {WILL_RETRY_TAG: "false"})
+        instance.add_run_tags(run_id, {WILL_RETRY: "false"})
         for _ in range(2):
             cursor = tick(definitions, instance, cursor)
         assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]
@@ -524,27 +471,8 @@ class TestFinishedRuns:
         (message,) = webhook.messages
         assert message["run"].endswith(f"/runs/{newest.run_id}")
 
-    def test_a_check_that_blocks_nothing_is_reported_when_it_fails_and_when_it_passes(
-        self, definitions, instance, webhook: Webhook, lake: Path
-    ):
-        cursor = tick(definitions, instance)
-        target = lake / "targets" / "enriched_click"
-        target.mkdir(parents=True)
-        columns = pa.schema([("user_id", pa.int32()), ("item_id", pa.int32()), ("gender", pa.string())])
-        write_deltalake(str(target), pa.table({"user_id": [1], "item_id": [1], "gender": ["f"]}, columns))
-        assert graph_run(definitions, instance, PUBLISHED).success
-        for _ in range(2):
-            cursor = tick(definitions, instance, cursor)
-        (message,) = webhook.messages
-        assert (message["kind"], message["failed_checks"]) == ("check-failed", ["clicks/enriched_click: adds_up"])
-        assert message["next"][0] == f"tidegate verify SCRIPT --lake {lake}"
-        DeltaTable(str(target)).delete()
-        assert graph_run(definitions, instance, PUBLISHED).success
-        tick(definitions, instance, cursor)
-        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
-
     @pytest.mark.usefixtures("spark")
-    def test_runs_that_fail_alike_are_one_incident_until_one_does_what_failed(
+    def test_runs_that_fail_alike_are_one_problem_until_one_does_what_failed(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
         cursor = tick(definitions, instance)
@@ -576,7 +504,7 @@ class TestFinishedRuns:
         (message,) = webhook.messages
         assert message["kind"] == "check-not-run"
         assert "was cancelled" in message["text"]
-        assert "clicks/enriched_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
 
     def test_a_check_whose_name_holds_a_secret_is_over_once_it_has_run(
         self, definitions, instance, webhook: Webhook, lake: Path, monkeypatch
@@ -588,7 +516,7 @@ class TestFinishedRuns:
         instance.report_run_canceled(lost)
         cursor = tick(definitions, instance, cursor)
         (message,) = webhook.messages
-        assert "clicks/***_click_staged: gate" in message["checks_not_run"]
+        assert "clicks/***_click_staged: rows" in message["checks_not_run"]
         well = instance.create_run_for_job(job, tags=job.run_tags)
         planned = instance.get_records_for_run(
             well.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED

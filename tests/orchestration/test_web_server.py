@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from tests.orchestration.browser import browsing
 from tests.orchestration.services import free_port
+from tidegate.orchestration.commands import ui
 from tidegate.orchestration.web_server import serving
 from tidegate.pipelines.errors import TidegateError
 from tidegate.quality_checks.docs import render
@@ -47,6 +48,24 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     said = f"port {port} cannot be used for Data Docs"
     with serving(tmp_path, port), pytest.raises(TidegateError, match=said), serving(tmp_path, port):
         pass
+
+
+@pytest.mark.parametrize(
+    ("given", "link"),
+    [
+        ("", "http://127.0.0.1:3007"),
+        ("http://127.0.0.1:3000", "http://127.0.0.1:3007"),
+        ("http://localhost:3000", "http://127.0.0.1:3007"),
+        ("https://dagster.example.com", "https://dagster.example.com"),
+    ],
+)
+def test_links_go_to_the_port_that_is_served(given: str, link: str) -> None:
+    assert ui.linked(given, ui.address_of("0.0.0.0", 3007)) == link
+
+
+def test_what_is_opened_is_the_graph_of_the_pipeline() -> None:
+    page = ui.graph("http://127.0.0.1:3007", "my clicks")
+    assert page == "http://127.0.0.1:3007/locations/tidegate/asset-groups/my_clicks/lineage"
 
 
 def page_of(value: str) -> str:

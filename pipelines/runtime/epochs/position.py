@@ -23,6 +23,7 @@ from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.syntax.durations import parse_duration
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
@@ -73,6 +74,25 @@ class HeldEpoch:
     plan: ReleasePlan
     staged: StagedRow
     verdict: VerdictRow
+
+    @property
+    def given_up(self) -> str:
+        """What discarding it does, in a sentence."""
+        counts = self.staged.counts
+        rows, good = counts.get("rows", 0), counts.get("to:publish", 0)
+        fine = f"; {good:,} of them would have been published" if good else ""
+        lost = f"Discarding epoch {self.plan.epoch} of {self.plan.insert} ({counted(rows, 'row')})"
+        return f"{lost} {self.plan.when_discarded}{fine}."
+
+    def unchanged_in(self, again: ReleasePlan) -> str | None:
+        """A sentence where `again`, which takes its place, gives the very rows that were held; else None."""
+        mine, theirs = ((plan.pins, plan.computes, plan.on_unmatched) for plan in (self.plan, again))
+        if again.discards or mine != theirs:
+            return None
+        return (
+            f"nothing has changed since epoch {self.plan.epoch} of {self.plan.insert} was held, neither the rows that "
+            "it joins to nor what the script computes, so it is judged by the same rows again"
+        )
 
 
 @dataclass(frozen=True)

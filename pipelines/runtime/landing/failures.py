@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 
-from tidegate.pipelines.commands import NextCommand, advice, remedy
+from tidegate.pipelines.commands import RESNAPSHOT, NextCommand, advice, remedy
 from tidegate.pipelines.connectors.protocol import ExplainsFailures, Source, StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError, TidegateError
 from tidegate.pipelines.functions import failure
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.lake.stream import Generation
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.failures import AGAIN, ENGINE, first_line
 from tidegate.pipelines.watermarks import WatermarkError
@@ -117,11 +117,13 @@ def refuse_second_release(lake: Lake, table: str) -> None:
 
 @contextmanager
 def own_way_out(lake: Lake, table: str) -> Iterator[None]:
-    """Change an error's advice where it suggests a new generation, and that would be refused."""
+    """Make an error's advice that of `table`: by its name, and by what the lake has of it. It is changed where it
+    suggests a new generation, and that would be refused."""
     try:
         yield
     except TidegateError as error:
-        mend = error.advice.before(lambda command: "--resnapshot" in command.arguments)
+        error.reword(next_command=error.advice.of_table(table, lambda: not Stream(lake, table).empty))
+        mend = error.advice.before(lambda command: RESNAPSHOT in command.arguments)
         if mend is not None and (inserts := releasing(lake, table)):
             error.reword(
                 next_command=(mend or advice("bring back what is missing at the source"))

@@ -42,11 +42,11 @@ from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, On
 from tidegate.pipelines.runtime.landing.alignment import Members
 from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
-from tidegate.pipelines.runtime.landing.opening import Mask, context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.writing import Counted, EpochWriter, Writing, Written, together
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.missing_fields import MissingFields, all_null, missing
+from tidegate.pipelines.runtime.opening import Mask, context_of, opened, position_of, unfinished
 from tidegate.pipelines.runtime.splits import DraftSplits
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, watermark_row
 from tidegate.pipelines.syntax.types import quoted
@@ -163,7 +163,7 @@ class SourceRunner:
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
         if self.definitions is not None:
-            self.definitions.take_up(self.table.name, resnapshot=resnapshot)
+            resnapshot = self.definitions.take_up(self.table.name, resnapshot=resnapshot)
         generation = self._generation(resnapshot)
         epochs: list[LandedEpoch] = []
 
@@ -197,7 +197,9 @@ class SourceRunner:
         PlanningError as `steps` does."""
         if resnapshot:
             refuse_second_release(self.lake, self.table.name)
-        name, generation = self.table.name, self._generation(resnapshot)
+        name = self.table.name
+        anew = self.definitions is not None and self.definitions.begins_anew(name)
+        generation = self._generation(resnapshot or anew)
         with self.opened(generation, DraftSplits) as (source, context):
             position = position_of(context, self.lake)
             left_over = unfinished(position, self.stream.generation(generation).last)

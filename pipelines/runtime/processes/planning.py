@@ -95,11 +95,15 @@ class ProcessPlanner(ReleasePlanner):
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """See `ReleasePlanner.anew`: so a function that fails at a record can be corrected. Also raises PlanningError
         if keys have moved to other buckets."""
-        tables = [item.table for item in planned.takes]
-        if planned.state is None or tables != [item.table for item in self.spec.inputs]:
-            raise self._changed(f"epoch {planned.epoch} is planned over {', '.join(tables)}")
+        if planned.state is None or self.reads_otherwise(planned):
+            tables = ", ".join(item.table for item in planned.takes)
+            raise self._changed(f"epoch {planned.epoch} is planned over {tables}")
         self._check_unchanged(state_before(self.on_lake, planned.epoch, planned.state.base))
         return self._in_the_place_of(planned)
+
+    def reads_otherwise(self, planned: ReleasePlan) -> bool:
+        """See `ReleasePlanner.reads_otherwise`."""
+        return planned.tables != [item.table for item in self.spec.inputs]
 
     def _check_unchanged(self, state: StateBefore) -> None:
         """Checked before a plan is stored: a plan that cannot be staged would keep the script with the old key from

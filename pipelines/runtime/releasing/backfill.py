@@ -82,7 +82,7 @@ class BackfillPlanner(EventTimePlanner):
             asked=Asked(spans),
             oldest=oldest,
         )
-        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins])
+        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins], replaced)
         self._refuse_lost_versions(seen.pins, oldest, replaced)
         self._refuse_closed_files(replaced)
         quarantined = quarantined_in(epochs) if lots else []

@@ -130,7 +130,7 @@ class EventTimePlanner(ReleasePlanner):
         plan = super().out_of_quarantine(last, epochs, request, on_unmatched)
         if plan is not None and self._publishes_anything(plan):
             taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in plan.lots)]
-            self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins])
+            self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins], quarantined=True)
             self._refuse_lost_versions(plan.pins, plan.oldest, quarantined=True)
         return plan
 
@@ -139,14 +139,23 @@ class EventTimePlanner(ReleasePlanner):
         """Whether its rows are published even without a match."""
         return not plan.discards and plan.on_unmatched == "publish"
 
-    def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], held: ReleasePlan | None = None) -> None:
+    def _refuse_new_snapshot(
+        self,
+        pins: Sequence[Pin],
+        older: Sequence[Pin],
+        replaced: Sequence[ReleasedEpoch] = (),
+        *,
+        held: ReleasePlan | None = None,
+        quarantined: bool = False,
+    ) -> None:
         """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which lacks
-        versions that ended before it. `held`: the epoch that would be replaced."""
+        versions that ended before it. `replaced`, `held`: the epochs that would be replaced; `quarantined`: the rows
+        are in quarantine."""
         insert = self.on_lake.insert
         for pin in pins:
             table = self.on_lake.pipeline.table(pin.table)
-            replaced = any(item.table == pin.table and item.generation < pin.generation for item in older)
-            if not replaced or not connector(table.connector).spec.phases(table.options):
+            newer = any(item.table == pin.table and item.generation < pin.generation for item in older)
+            if not newer or not connector(table.connector).spec.phases(table.options):
                 continue
             since = "this span was released" if held is None else f"epoch {held.epoch} was planned"
             raise PlanningError(
@@ -154,9 +163,7 @@ class EventTimePlanner(ReleasePlanner):
                 "version that ended before it",
                 where=f"INSERT {insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=NextCommand("run", ("--from", "TIME")) + "   with a time after the new snapshot"
-                if held is None
-                else _given_up(held),
+                next_command=_instead(insert, held, quarantined, _behind(replaced, pin)),
             )
 
     def _refuse_lost_versions(
@@ -179,18 +186,14 @@ class EventTimePlanner(ReleasePlanner):
             if low >= lost:
                 continue
             known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
-            whole = "TIME" if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
+            whole = None if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
             before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
             raise PlanningError(
                 f"versions of {table.name}{before} are gone ('{CHANGELOG_RETENTION}'), so rows of this span would not "
                 "find what they had found",
                 where=f"INSERT {on_lake.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=NextCommand("quarantine release", (on_lake.insert.id,), "rows without a match stay")
-                if quarantined
-                else NextCommand("run", ("--from", whole))
-                if held is None
-                else _given_up(held),
+                next_command=_instead(on_lake.insert, held, quarantined, whole),
             )
 
     def _combined(
@@ -226,8 +229,26 @@ class EventTimePlanner(ReleasePlanner):
         return found
 
 
-def _given_up(held: ReleasePlan) -> NextCommand:
-    return NextCommand("discard", (held.insert,), held.when_discarded)
+def _behind(replaced: Sequence[ReleasedEpoch], pin: Pin) -> str | None:
+    """The first time behind all rows of epochs that joined an older generation of a build than `pin`; None if no time
+    is."""
+    older = [
+        epoch.extent[1]
+        for epoch in replaced
+        if any(item.table == pin.table and item.generation < pin.generation for item in epoch.plan.pins)
+    ]
+    last = max(older, default=MAX_TIMESTAMP)
+    return None if last == MAX_TIMESTAMP else instant(last // 1000 + 1)
+
+
+def _instead(insert: Insert, held: ReleasePlan | None, quarantined: bool, since: str | None) -> NextCommand:
+    """What can be done in place of releasing rows anew that would not find what they had found: give up the epoch that
+    is `held`; release from quarantine only what matches; release what begins at `since`, if any time is late enough."""
+    if quarantined:
+        return NextCommand("quarantine release", (insert.id,), "rows without a match stay")
+    if held is not None:
+        return NextCommand("discard", (held.insert,), held.when_discarded)
+    return NextCommand("run", ("--from", since)) if since else NextCommand("run", does="releases what is new")
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -44,6 +44,7 @@ from tidegate.pipelines.runtime.lost_commits import (
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
+from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
@@ -80,6 +81,11 @@ class Published:
     def dropped(self) -> int:
         """Rows that WHERE or INNER left out, by what was staged."""
         return self.staged.counts.get("to:drop", 0)
+
+    @property
+    def doubled(self) -> int | None:
+        """Rows of a key that came twice; None where the target declares none."""
+        return self.staged.facts.get(KEY_TWICE)
 
 
 @dataclass(frozen=True)
@@ -146,8 +152,14 @@ class InsertRunner(InsertOnLake, ABC):
 
     def _ensure(self, path: Location, columns: dict[str, str], name: str, added: Collection[str]) -> None:
         if path not in self.ready:
-            lake_rows.ensure_table(path, columns, name, added=added)
+            anew = self.never_staged and lake_rows.is_as_made(path)
+            lake_rows.ensure_table(path, columns, name, added=added, anew=anew)
             self.ready.add(path)
+
+    @property
+    def never_staged(self) -> bool:
+        """Whether no epoch was ever staged, so that nothing is published, quarantined or held either."""
+        return self.lake.staged.last(self.owner) is None
 
     @property
     def targets(self) -> tuple[Table, ...]:
@@ -201,6 +213,9 @@ class InsertRunner(InsertOnLake, ABC):
         Raises GateHeld when the newest epoch is held, PlanningError where the script cannot take the unfinished one.
         """
         position = self._own_position()
+        plan = position.unfinished
+        if plan is not None and self.never_staged and self.planner.reads_otherwise(plan):
+            return self._stored(lambda: self.planner.from_the_first_row(plan))
         return self._unfinished(position) or self._stored(lambda: self.planner.next(position.plan))
 
     def backfill(self, spans: Sequence[Span]) -> ReleasePlan | Waiting:

@@ -36,6 +36,7 @@ from tidegate.pipelines.runtime.epochs.commits import Commit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine import PROBE, quarantined_in, removed, removed_upto
+from tidegate.pipelines.runtime.releasing.doubled import doubled
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS, InsertRunner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
@@ -134,6 +135,7 @@ class JoinRunner(InsertRunner):
         names = {kind: [name for name in staged.files if name.startswith(f"_disposition={kind}/")] for kind in folders}
         paths = [folders[kind] / name for kind, of_kind in names.items() for name in of_kind]
         found |= counted(paths, self.insert.constraints)
+        found |= doubled([folders["publish"] / name for name in names["publish"]], self.target.primary_key)
         files = [file for kind, folder in folders.items() for file in survey(folder, names[kind])]
         return StagedRow(
             owner=self.owner,

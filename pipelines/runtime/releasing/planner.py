@@ -122,10 +122,10 @@ class ReleasePlanner(ABC):
         Raises PlanningError where the text reads other tables than were planned, or joins by another time."""
         insert = self.on_lake.insert
         self._refuse_other_time(planned, event=insert.time == "event")
-        tables = (planned.probe, *sorted(pin.table for pin in planned.pins))
-        if tables != (insert.probe, *sorted(set(insert.builds))):
+        if self.reads_otherwise(planned):
+            tables = ", ".join((planned.probe, *sorted(pin.table for pin in planned.pins)))
             raise PlanningError(
-                f"epoch {planned.epoch} of {insert.id} is planned over {', '.join(tables)}, and the script's INSERT "
+                f"epoch {planned.epoch} of {insert.id} is planned over {tables}, and the script's INSERT "
                 "reads other tables now",
                 where=f"line {insert.location.line} of the script",
                 state="the epoch is planned and not staged",
@@ -133,6 +133,21 @@ class ReleasePlanner(ABC):
                 "first row",
             )
         return self._in_the_place_of(planned)
+
+    def reads_otherwise(self, planned: ReleasePlan) -> bool:
+        """Whether the script's INSERT reads other tables than were planned, or joins by another time."""
+        insert = self.on_lake.insert
+        tables = (planned.probe, *sorted(pin.table for pin in planned.pins))
+        other = tables != (insert.probe, *sorted(set(insert.builds)))
+        return other or (planned.bounds is not None) != (insert.time == "event")
+
+    def from_the_first_row(self, planned: ReleasePlan) -> ReleasePlan | Waiting:
+        """The epoch in the place of `planned`, the first one, of which nothing was ever staged: what the script's
+        INSERT, which reads other tables by now, would have begun with."""
+        drafted = self.next(None)
+        if isinstance(drafted, Waiting):
+            return drafted
+        return replace(drafted, generation=planned.generation, epoch=planned.epoch + 1, supersedes=planned.epoch)
 
     def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
         """A plan of the same rows, by the script as it is now; rows that a person has requested, under the terms of

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.connectors.spec import SOURCE_COLUMNS
 from tidegate.pipelines.sources.arrow_types import SOURCE_TYPES, seq_array
+from tidegate.pipelines.sources.cdc.errors import ValueTooGreat
 from tidegate.pipelines.syntax.types import BINARIES, MAX_FRACTION, STRINGS, TIMESTAMPS, FlinkType, spark_string
 
 SNAPSHOT_PHASE = 0
@@ -113,8 +114,11 @@ _WIDENINGS = {
 _GREATEST_BIGINT = 2**63 - 1
 
 
-def cast_to_declared(expression: str, source: CanonicalType, declared: str, time_zone: str = "UTC") -> str:
-    """Spark SQL that casts `expression`, of type `source`, to the declared type; the same in both phases.
+def cast_to_declared(
+    expression: str, source: CanonicalType, declared: str, time_zone: str = "UTC", name: str = ""
+) -> str:
+    """Spark SQL that casts `expression`, of type `source`, to the declared type; the same in both phases. `name`: that
+    of the column, for errors.
 
     `time_zone` ('server-time-zone') is where an instant becomes a local time, or the reverse; the session's own time
     zone is not used. `compatible` must have been called before.
@@ -130,11 +134,8 @@ def cast_to_declared(expression: str, source: CanonicalType, declared: str, time
         utc = f"CONVERT_TIMEZONE({zone}, 'UTC', {expression})"
         return f"TIMESTAMP_MICROS(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {utc}))"
     if (have, want) == ("DECIMAL(20,0)", "BIGINT"):  # BIGINT UNSIGNED, whose values mostly fit
-        says = "' is a value of a BIGINT UNSIGNED that BIGINT cannot hold: declare the column as DECIMAL(20, 0)'"
-        return (
-            f"CASE WHEN {expression} > {_GREATEST_BIGINT} THEN RAISE_ERROR(CONCAT({expression}, {says})) "
-            f"ELSE CAST({expression} AS BIGINT) END"
-        )
+        stops = ValueTooGreat.raised_by_sql(name or expression, expression)
+        return f"CASE WHEN {expression} > {_GREATEST_BIGINT} THEN {stops} ELSE CAST({expression} AS BIGINT) END"
     return f"CAST({expression} AS {want})"
 
 

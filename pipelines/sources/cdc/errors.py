@@ -8,10 +8,12 @@ from typing import ClassVar, Self
 from tidegate.pipelines import commands
 from tidegate.pipelines.commands import Advised, NextCommand, advice
 from tidegate.pipelines.errors import SourceError, SourceUnreachable
+from tidegate.pipelines.syntax.types import spark_string
 
 NOTHING_COMMITTED = "no row of this range was committed; what earlier epochs committed stands"
 RETRY = NextCommand("run", does="reads the same range again")
 FRESH = commands.resnapshot("TABLE", "a new generation of the table: snapshot, then log")
+"""What a reader advises that does not know the table's name in the script; `Advice.of_table` puts it in."""
 STATE = "the step is planned, none of its rows are committed; what was committed before stands"
 AGAIN = "run the same command again: it goes on at this step"
 
@@ -68,6 +70,29 @@ class ServerFailed(SnapshotError):
 
 class MalformedRows(SnapshotError):
     """The server's rows are of another shape than it announced."""
+
+
+class ValueTooGreat(ReadError):
+    """A value of the source is greater than the declared type holds."""
+
+    passing = False
+
+    @classmethod
+    def raised_by_sql(cls, column: str, value: str) -> str:
+        """Spark SQL that raises it in a task. `column`: its name; `value`: SQL of a text."""
+        error = cls(
+            f"column {column}: {_VALUE} is a value of a BIGINT UNSIGNED that BIGINT cannot hold",
+            where="its rows",
+            next_command=f"declare {column} as DECIMAL(20, 0), and run the script in another lake (--lake DIR); or "
+            "UPDATE such rows on the server",
+        )
+        # Lines of their own: Spark writes before and after them.
+        before, _, after = f"\n{cls.__module__}.{cls.__name__}: {error}\n".partition(_VALUE)
+        return f"RAISE_ERROR(CONCAT({spark_string(before)}, {value}, {spark_string(after)}))"
+
+
+_VALUE = "\0"
+"""Where the value goes."""
 
 
 class NotWritten(SnapshotError):

@@ -63,7 +63,7 @@ def _value(column: DeclaredColumn, source: dict[str, Column], settings: Settings
     else:
         name = column.source_name
         have = source[name].canonical
-        value = F.expr(cast_to_declared(quoted(name), have, column.spark_type, settings.time_zone))
+        value = F.expr(cast_to_declared(quoted(name), have, column.spark_type, settings.time_zone, name))
     return value.cast(column.spark_type).alias(column.name)
 
 

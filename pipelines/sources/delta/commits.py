@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +46,10 @@ class Commit:
     operation: str
     timestamp: int
     added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """The paths of files whose rows it changed or removed."""
+    compacts: bool = False
+    """Whether it wrote rows anew as they were: OPTIMIZE does."""
     schema: Mapping[str, Any] | None = None
 
     @cached_property
@@ -84,6 +88,24 @@ def grouped(commits: Sequence[Commit]) -> list[list[Commit]]:
             found.append([commit])
             names = commit.names
     return found
+
+
+def still_there(commits: Sequence[Commit]) -> list[Commit] | None:
+    """What successive commits have added and left, as if each had added nothing else. None where that is not all that
+    they did: one removed a file that none of them had added, wrote rows anew as they were, or changed the columns."""
+    lines: dict[str, tuple[int, str]] = {}
+    for place, commit in enumerate(commits):
+        if commit.schema is not None or commit.compacts:
+            return None
+        for path in commit.removed:
+            if lines.pop(path, None) is None:
+                return None
+        for line, file in zip(commit.added, commit.files, strict=True):
+            lines[file["path"]] = place, line
+    return [
+        replace(commit, effect="added", added=tuple(line for at, line in lines.values() if at == place), removed=())
+        for place, commit in enumerate(commits)
+    ]
 
 
 class CommitLog:
@@ -169,13 +191,19 @@ class CommitLog:
 
 def _commit(version: int, lines: list[str], written_at: int) -> Commit:
     added: list[str] = []
-    changed = False
+    removed: list[str] = []
+    changed = compacts = False
     schema: dict[str, Any] | None = None
     info: dict[str, Any] = {}
     for line in lines:
         action = json.loads(line) if line.strip() else {}
         if action.get("add", {}).get("dataChange"):
             added.append(line)
+        if action.get("remove", {}).get("dataChange"):
+            removed.append(action["remove"]["path"])
+        compacts = compacts or any(
+            action[kind].get("dataChange") is False for kind in ("add", "remove") if kind in action
+        )
         info = action.get("commitInfo", info)
         # The change data feed names what was inserted as well: only what is removed is a change.
         changed = changed or bool(action.get("remove", {}).get("dataChange"))
@@ -188,6 +216,8 @@ def _commit(version: int, lines: list[str], written_at: int) -> Commit:
         # As Delta's own change data feed has it: a commitInfo's plain timestamp is the writer's, and not in order.
         timestamp=info.get("inCommitTimestamp") or written_at,
         added=tuple(added),
+        removed=tuple(removed),
+        compacts=compacts,
         schema=schema,
     )
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from sqlglot import exp
 
 from tidegate.pipelines import paths
-from tidegate.pipelines.commands import Advised, resnapshot, then
+from tidegate.pipelines.commands import Advised, redeclare, resnapshot, then
 from tidegate.pipelines.connectors.options import misnamed_fields
 from tidegate.pipelines.connectors.protocol import (
     Json,
@@ -36,7 +36,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities, path_part
+from tidegate.pipelines.sources.delta.commits import SPLIT, Commit, CommitLog, identities, path_part, still_there
 from tidegate.pipelines.sources.rows import NOTHING_AFTER, misfit, misfit_error, quarantines
 
 if TYPE_CHECKING:
@@ -50,10 +50,14 @@ COMMIT = "commit"
 and it is None where the log has no file of that commit."""
 
 SNAPSHOT = "snapshot"
-"""The split that says of which version a snapshot is read, where one was refused for its rows."""
+"""The split that says of which version a snapshot is read, where one was refused for its rows; of other versions the
+name has the one before them."""
 
 REFUSED = "refused"
 """Key in that split's detail: the version whose rows did not fit."""
+
+MENDED = "mended"
+"""The mode of a step of versions that were refused for their rows, and mended by later ones."""
 
 _FILE_GONE = r"PATH_NOT_FOUND|FILE_NOT_EXIST|FILE_NOT_FOUND|FileNotFoundException|File not found"
 _VERSION_GONE = r"VERSION_NOT_FOUND|VersionNotFound|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG"
@@ -70,7 +74,7 @@ class DeltaSource(Source):
     def __init__(self, context: SourceContext) -> None:
         self._context = context
         self._table = context.table
-        self._snapshot: Json | None = None
+        self._stated: dict[str, Json] | None = None
         path = context.options.get("path", "")
         if not path or "://" in path:
             raise PlanningError(
@@ -101,12 +105,12 @@ class DeltaSource(Source):
             if name not in found:
                 raise self._error(
                     f"the Delta table has no column {name}{since}",
-                    next_command=f"take {column.name} out of the script; the table has {', '.join(found)}",
+                    next_command=redeclare(f"take {column.name} out of the script; the table has {', '.join(found)}"),
                 )
             if not _same_type(column, found[name]):
                 raise self._error(
                     f"column {name} is {found[name]} in the Delta table{since}, {column.type} in the script",
-                    next_command="write the table's type into the script, and cast in the SELECT",
+                    next_command=redeclare("write the table's type into the script, and cast in the SELECT"),
                 )
 
     def ends(self, position: SourcePosition) -> Json:
@@ -138,38 +142,44 @@ class DeltaSource(Source):
         return Planned(Step(ranges, summary=f"versions {start + 1}-{stop} of {latest}"), held)
 
     def _ranges(self, stored: StoredStep) -> Json:
-        """The ranges of a step: of a snapshot, as of the version that is read of it (`_mended`)."""
-        if stored.step.ranges["mode"] != "snapshot":
-            return stored.step.ranges
-        if self._snapshot is None:
-            read = [row["detail"] for row in self._context.splits.rows() if row["split"] == SNAPSHOT]
-            self._snapshot = dict(read[0]) if read else {}
-        return {**stored.step.ranges, **self._snapshot}
+        """The ranges of a step, as of the version that is read of it (`_mended`)."""
+        if self._stated is None:
+            self._stated = {row["split"]: row["detail"] for row in self._context.splits.rows()}
+        return {**stored.step.ranges, **self._stated.get(_split_of(stored), {})}
 
     def _mended(self, stored: StoredStep) -> Json:
-        """The ranges of a step that is to be read. A snapshot that was refused for its rows is read of the newest
-        version, where they may be mended; which version that is, is stored before it is read."""
+        """The ranges of a step that is to be read. One that was refused for its rows is read up to the newest version,
+        where they may be mended; which version that is, is stored before it is read. Of a snapshot that is the table
+        as of that version; of later versions what they have added since, and left."""
         ranges = self._ranges(stored)
         latest = self._log.latest()
         if ranges.get(REFUSED) != ranges["to"] or latest <= ranges["to"]:
             return ranges
-        schema = self._log.schema(latest)
-        self._check_columns(schema, f" as of version {latest}")
-        made = {"to": latest, COLUMNS: self._columns(schema), COMMIT: self._log.digest(latest)}
-        self._state(made)
+        if ranges["mode"] == "snapshot":
+            schema = self._log.schema(latest)
+            self._check_columns(schema, f" as of version {latest}")
+            made: Json = {"to": latest, COLUMNS: self._columns(schema), COMMIT: self._log.digest(latest)}
+        elif still_there(self._commits(ranges["from"], latest)) is None:
+            return ranges
+        else:
+            made = {"to": latest, "mode": MENDED, COMMIT: self._log.digest(latest)}
+        self._state(stored, made)
         return {**ranges, **made}
+
+    def _commits(self, start: int, stop: int) -> list[Commit]:
+        """The commits after `start`, up to `stop`."""
+        return [self._log.commit(version) for version in range(start + 1, stop + 1)]
 
     def _refused(self, stored: StoredStep) -> None:
         """Keep in mind that a step was refused for its rows."""
-        ranges = self._ranges(stored)
-        if ranges["mode"] == "snapshot":
-            self._state({**(self._snapshot or {}), REFUSED: ranges["to"]})
+        ranges, stated = self._ranges(stored), self._stated or {}
+        self._state(stored, {**stated.get(_split_of(stored), {}), REFUSED: ranges["to"]})
 
-    def _state(self, detail: Json) -> None:
-        split = {"split": SNAPSHOT, "ordinal": 0, "detail": {"kind": "file", **detail}}
+    def _state(self, stored: StoredStep, detail: Json) -> None:
+        split = {"split": _split_of(stored), "ordinal": 0, "detail": {"kind": "file", **detail}}
         self._context.splits.add([split])
         self._context.splits.restate([split])
-        self._snapshot = detail
+        self._stated = {**(self._stated or {}), _split_of(stored): detail}
 
     def _another(self, version: int) -> SourceError:
         return self._error(
@@ -271,7 +281,9 @@ class DeltaSource(Source):
             first = next(version for version in versions if self._log.commit(version).effect == "changed")
             rows = reading.changes(spark, path, self._table, first, stop)
         else:
-            commits = [self._log.commit(version) for version in range(ranges["from"] + 1, stop + 1)]
+            commits = self._commits(ranges["from"], stop)
+            if mode == MENDED:
+                commits = still_there(commits) or commits
             chosen = [commit for commit in commits if commit.added] or commits[-1:]
             schema = self._log.plain_schema(stop) if all(commit.plain for commit in chosen) else None
             rows = reading.added(spark, path, self._table, chosen, schema)
@@ -296,6 +308,14 @@ class DeltaSource(Source):
         if latest <= stop:
             return Unread()
         return Unread(latest - stop, "version", self._timestamp(stop + 1))
+
+    def is_the_same(self, position: SourcePosition) -> bool:
+        """`protocol.KnowsItsPlace`: by the table's id, and by the commit that was read last."""
+        previous = position.previous
+        if previous is None or not self._log.exists() or self._ranges(previous)["id"] != self._log.id():
+            return False
+        self._check_history(self._ranges(previous))
+        return True
 
     def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
         """The typed error of a row that does not fit, and of files that VACUUM or the log's cleanup took."""
@@ -333,6 +353,12 @@ class DeltaSource(Source):
             state=state,
             next_command=next_command,
         )
+
+
+def _split_of(stored: StoredStep) -> str:
+    """The split that says up to which version a step is read, where one was refused."""
+    start = stored.step.ranges.get("from")
+    return SNAPSHOT if start is None else f"versions after {start}"
 
 
 def _same_type(column: Column, spark_type: str) -> bool:

@@ -5,13 +5,14 @@ long as nothing of it has landed it may be mended: it is read as it is when it i
 that is gone by then is forgotten. Afterwards it must stay as it was.
 
 A file of the same name, size and time can be another one all the same (tools that copy or unpack set the time): where
-the file system says that it was touched since, a digest of its ends is compared.
+the file system says that it was touched since, a digest of its ends is compared. The other way round a copy of the
+folder has other times and inodes: a file whose digest covers all of it is the same if that is, and its row is restated.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,6 +32,7 @@ class Catalog:
         self._files: list[File] | None = None
         self._compared: dict[str, File] = {}
         self._as_they_were: set[tuple[int, int]] = set()
+        self._is_copy = False
 
     def __len__(self) -> int:
         return len(self.files)
@@ -43,17 +45,45 @@ class Catalog:
             self._files = [found.get(number, FORGOTTEN) for number in range(max(found, default=-1) + 1)]
         return self._files
 
-    def same_folder(self, before: int | None) -> None:
-        """Raise SourceError if another folder has replaced the one that was read. `before`: that folder's id. A
-        restored copy has files that were read, and counts as the same."""
-        if before is None or self._folder.id() in (None, before) or not self.files:
+    def same_folder(self, before: Json | None, landed: int) -> None:
+        """Raise SourceError if another folder lies at the path than the one that was read. `before`: that folder's id;
+        of the first `landed` files the rows have landed. A copy has files that were read, and counts as the same."""
+        if before is None or not any(file != FORGOTTEN for file in self.files[:landed]):
             return
-        if any(self._folder.now(file.name) == file for file in self.files):
+        now = self._folder.id()
+        if now is None or same_id(before, now):
             return
-        raise self._folder.error(
-            f"is another one than was read: none of the {len(self.files):,} files that were taken up is in it",
-            "put the old folder back, or one of its files with its time; or read this one on another lake (--lake DIR)",
-        )
+        if not self.has_what_was_read():
+            raise self._folder.error(
+                f"is another one than was read: none of the {len(self.files):,} files that were taken up is in it",
+                or_else(
+                    "put the old folder back, or one of its files; or read this one on another lake (--lake DIR)",
+                    resnapshot(self._folder.table, "reads this folder instead"),
+                ),
+            )
+        self._is_copy = True
+
+    def has_what_was_read(self) -> bool:
+        """Whether a file that was taken up lies in the folder, as it was."""
+        return any(self._is_as_it_was(file, self._folder.now(file.name)) for file in self.files if file != FORGOTTEN)
+
+    def _is_as_it_was(self, before: File, now: File | None) -> bool:
+        """Whether a file is as it was, as far as its size and its time tell, or its size and its ends."""
+        if now is None or before.size != now.size:
+            return False
+        return before.modified == now.modified or (before.size > 0 and before.sample == self._folder.sample(now))
+
+    def same_pattern(self, landed: int) -> None:
+        """Raise SourceError if the files that were read are there, and the pattern, which goes by whole paths, matches
+        none of them where the folder lies now."""
+        files = (file for file in self.files[:landed] if file != FORGOTTEN)
+        there = [self._folder.full(file.name) for file in files if self._folder.now(file.name) is not None]
+        if there and not any(map(self._folder.matches, there)):
+            raise self._folder.error(
+                "was moved, and 'source.path.regex-pattern', which goes by the whole path, matches none of the files "
+                f"that were read, such as {there[0]}",
+                "write the pattern for the new place (.*/NAME holds for any), and run again",
+            )
 
     def take_up(self, landed: int) -> list[str]:
         """Take up the finished files that are new; returns the names of those that are not finished yet. Of the first
@@ -65,7 +95,8 @@ class Catalog:
         new: list[File] = []
         waiting: list[str] = []
         now = self._now()
-        for file in self._unknown(landed):
+        moved: dict[int, File] = {}
+        for file in self._unknown(landed, moved):
             if in_future(file, now):
                 raise self._ahead(file, now)
             if settled(file, self._settle_ms, now):
@@ -73,6 +104,7 @@ class Catalog:
                 new.append(replace(file, sample=self._folder.sample(file)))
             else:
                 waiting.append(file.name)
+        self._restate(moved)
         if new:
             first = len(self.files)
             rows = [_row(file, first + place) for place, file in enumerate(new)]
@@ -83,23 +115,33 @@ class Catalog:
             self._files = [*self.files, *new]
         return waiting
 
-    def _unknown(self, landed: int) -> Iterator[File]:
+    def _restate(self, moved: Mapping[int, File]) -> None:
+        """Store landed files that are the same and lie elsewhere, or were touched, as they are now."""
+        if moved:
+            self._splits.restate([_row(file, number) for number, file in moved.items()])
+            self._files = [moved.get(number, file) for number, file in enumerate(self.files)]
+
+    def _unknown(self, landed: int, moved: dict[int, File] | None = None) -> Iterator[File]:
         """The files of the folder that were not taken up, in order, each by one name: links to a file that is there
-        under another name are ignored. Raises SourceError."""
+        under another name are ignored. `moved` gets landed files that are the same and have another inode or time, by
+        their numbers. Raises SourceError."""
         known = {file.name: file for file in self.files if file != FORGOTTEN}
-        read = {file.name for file in self.files[:landed]}
+        read = {file.name: number for number, file in enumerate(self.files[:landed]) if file != FORGOTTEN}
         listed = self._folder.files()
         there = {file.name for file in listed}
         names: dict[tuple[int, int], str] = {}
         for file in listed:
             if file.name in known:
                 if file.name in read:
-                    self.check(known[file.name], file)
+                    before = known[file.name]
+                    self.check(before, file)
+                    if moved is not None and not before.untouched(file):
+                        moved[read[file.name]] = replace(file, sample=before.sample)
                 names[file.device, file.inode] = file.name
         gone: dict[tuple[int, int], list[File]] = {}
         for name, file in known.items():
             if name in read and name not in there:
-                gone.setdefault((file.size, file.modified), []).append(file)
+                gone.setdefault((file.size, 0 if self._is_copy else file.modified), []).append(file)
         for file in listed:
             if file.name in known:
                 continue
@@ -107,8 +149,8 @@ class Catalog:
             if first != file.name:
                 self._check_link(first, file.name)
                 continue
-            alike = gone.get((file.size, file.modified), ())
-            before = next((other for other in alike if other.is_still(file)), None)
+            alike = gone.get((file.size, 0 if self._is_copy else file.modified), ())
+            before = next((other for other in alike if self._was_renamed(other, file)), None)
             if before is not None:
                 raise self._folder.error(
                     f"is {before.name}, which was taken up already: it was renamed or moved, and is not read again",
@@ -117,6 +159,12 @@ class Catalog:
                     name=file.name,
                 )
             yield file
+
+    def _was_renamed(self, before: File, now: File) -> bool:
+        """Whether a new file is one that was read, under another name. In a copy the bytes tell alone."""
+        return before.is_still(now) or (
+            self._is_copy and now.size > 0 and bool(before.sample) and before.sample == self._folder.sample(now)
+        )
 
     def _check_link(self, first: str, second: str) -> None:
         """Two names of one file mean the same rows, unless their folders are of other partitions."""
@@ -157,19 +205,26 @@ class Catalog:
 
     def check(self, before: File, now: File) -> None:
         """Raise SourceError unless a file is as it was when it was taken up."""
-        if (before.size, before.modified) != (now.size, now.modified):
+        other_time = before.modified != now.modified
+        if before.size != now.size or (other_time and not before.sampled_whole):
             what = (
                 f"changed after it was taken up: {before.size} bytes then, {now.size} now, "
                 f"{(now.modified - before.modified) / 1e9:+.3f} s in its time"
             )
         elif self._has_other_bytes(before, now):
-            what = "changed after it was taken up: it has other bytes now, though as many, and the same time"
+            time = "another time" if other_time else "the same time"
+            what = f"changed after it was taken up: it has other bytes now, though as many, and {time}"
         else:
             return
+        again = "put the old file back and write changes into a new one"
+        if before.size == now.size and other_time and not before.sampled_whole:
+            # Of a large file the digest leaves the middle out: that it is a copy, its reader has to say.
+            at = f"{before.modified // 1_000_000_000}.{before.modified % 1_000_000_000:09d}"
+            again = f"if it is a copy: touch -d @{at} {self._folder.full(now.name)}; if not, {again}"
         raise self._folder.error(
             what,
             or_else(
-                "put the old file back and write changes into a new one",
+                again,
                 resnapshot(self._folder.table, "reads all files anew"),
             ),
             name=before.name,
@@ -215,6 +270,11 @@ class Catalog:
                 "was taken up, and is written to again", "run again when it is finished", name=name
             )
         return now
+
+
+def same_id(before: Json, now: Json) -> bool:
+    """Whether two ids of folders are of one; what one of them lacks is not compared."""
+    return all(before[name] == now[name] for name in before if None not in (before[name], now[name]))
 
 
 FORGOTTEN = File("", 0, 0)

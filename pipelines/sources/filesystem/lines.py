@@ -363,8 +363,8 @@ def ending(part: Range, records: Records) -> tuple[bool, bool]:
     it does. Raises RuntimeError (CHANGED)."""
     outside, inside = False, True
     with planned(part) as file:
-        position, rest = (_first_line(file, part.start), b"") if part.start else _beginning(file)
-        file.seek(position + len(rest))
+        position, rest = _first_line(file, part.start) if part.start else _beginning(file)[0], b""
+        file.seek(position)
         stop = max(part.stop, position + 1) if not part.start else part.stop
         while position < stop and (block := file.read(BLOCK_BYTES)):
             data = rest + block

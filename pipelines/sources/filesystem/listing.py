@@ -23,8 +23,10 @@ from urllib.parse import unquote
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.commands import Advised
+from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.connectors.table import Column, Table
 from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.sources.filesystem.birth import born
 from tidegate.pipelines.sources.formats.shape import precision
 from tidegate.pipelines.sources.rows import NOTHING_AFTER
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -147,6 +149,11 @@ class File:
     touched: int = field(default=0, compare=False)
     sample: str = field(default="", compare=False)
 
+    @property
+    def sampled_whole(self) -> bool:
+        """Whether the digest of its ends is that of all its bytes."""
+        return bool(self.sample) and self.size <= 2 * SAMPLE_BYTES
+
     def is_still(self, other: File) -> bool:
         """Whether `other`, listed at another time and by another name, is this file unchanged."""
         same = self.inode == other.inode or not self.inode or not other.inode
@@ -160,13 +167,15 @@ class File:
 @dataclass(frozen=True)
 class Folder:
     """The folder, or the one file, that 'path' names. `pattern` matches whole absolute paths of the files to read;
-    `partitions` are the folders that these must lie in; `home` is the script's folder."""
+    `partitions` are the folders that these must lie in; `home` is the script's folder. `written`: 'path' itself, whose
+    last part names a single file, whatever file a link leads to."""
 
     path: Path
     table: str
     pattern: str | None = None
     partitions: Partitions = field(default=Partitions())
     home: str | None = None
+    written: str = ""
 
     def files(self) -> list[File]:
         """All files, by time of their last change, then by name. Raises SourceError when there is no such folder, and
@@ -179,16 +188,23 @@ class Folder:
             ) from error
         return sorted((file for file in found if file), key=lambda file: (file.modified, file.name))
 
-    def id(self) -> int | None:
-        """The storage's id of the folder, whatever its name: its inode. None for a single file."""
+    def id(self) -> Json | None:
+        """The storage's id of the folder, whatever its path: its inode, and when it was made, as an inode is given
+        again to another folder once its own is removed. None for a single file."""
         try:
-            return None if self.path.is_file() else self.path.stat().st_ino
+            return None if self.path.is_file() else {"inode": self.path.stat().st_ino, "born": born(self.path)}
         except OSError:
             return None
 
     def name(self, path: Path) -> str:
         """What a file is called in listings: its path below the folder."""
-        return path.name if path == self.path else path.relative_to(self.path).as_posix()
+        if path == self.path:
+            return Path(self.written).name or path.name
+        return path.relative_to(self.path).as_posix()
+
+    def matches(self, path: Path) -> bool:
+        """Whether the pattern lets a file in."""
+        return self.pattern is None or re.fullmatch(self.pattern, str(path)) is not None
 
     def full(self, name: str) -> Path:
         """Where a listed file lies."""
@@ -249,7 +265,7 @@ class Folder:
                         continue
                 if entry.is_dir():
                     yield from self._below(path, (*seen, folder.resolve()))
-                elif self.pattern is None or re.fullmatch(self.pattern, str(path)):
+                elif self.matches(path):
                     yield self._file(self._text(path))
 
     def _text(self, path: Path) -> Path:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.pipelines.commands import or_else
+from tidegate.pipelines.commands import or_else, redeclare
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.frames import by_number
@@ -71,7 +71,7 @@ def check(folder: Folder, file: File, columns: Sequence[Column]) -> None:
             if alike:
                 raise folder.error(
                     f"has no column {name}; it has {', '.join(alike)}, whose letters differ in case",
-                    or_else(PASS_OVER, f"write the file's own name into 'fields.{column.name}.name'"),
+                    or_else(PASS_OVER, redeclare(f"write the file's own name into 'fields.{column.name}.name'")),
                     name=file.name,
                 )
             continue
@@ -79,9 +79,12 @@ def check(folder: Folder, file: File, columns: Sequence[Column]) -> None:
         if not fits(of, arrow_type(column.spark_type), finer.field(name).type):
             raise folder.error(
                 f"has column {name} as {of}, the script as {column.type}",
-                f"{PASS_OVER}, or write the file's type into the script, and cast in the SELECT"
-                if _is_declarable(of)
-                else or_else(PASS_OVER, MEND),
+                or_else(
+                    PASS_OVER,
+                    redeclare("write the file's type into the script, and cast in the SELECT")
+                    if _is_declarable(of)
+                    else MEND,
+                ),
                 name=file.name,
             )
     if columns and not any(column.source_name in found.names for column in columns):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines import paths
 from tidegate.pipelines.connectors import flink
@@ -31,7 +31,7 @@ from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, Opti
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN, Catalog
+from tidegate.pipelines.sources.filesystem.catalog import FORGOTTEN, Catalog, same_id
 from tidegate.pipelines.sources.filesystem.listing import DEFAULT_PARTITION, SPLIT, File, Folder, Partitions
 from tidegate.pipelines.sources.formats import FORMATS, format_options, metadata_of, problems, wanted
 from tidegate.pipelines.sources.rows import misfit, misfit_error, no_rows, quarantines
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARQUET = "parquet"
+FOLDER = "folder"
+"""Key in a step's ranges: the folder's id (`Folder.id`)."""
+PATH = "path"
+"""Key in a step's ranges, where the table has a pattern, which goes by whole paths: where the folder lay."""
 SETTLE_TIME = "1 s"
 MAX_STEP_FILES = 1_000
 MAX_STEP_BYTES = 2 << 30
@@ -59,7 +63,12 @@ class FilesystemSource(Source):
         path = paths.allowed(options["path"], context.table.name, context.table.home)
         partitions = Partitions.of(context.table, options.get("partition.default-name", DEFAULT_PARTITION))
         self._folder = Folder(
-            path, context.table.name, options.get("source.path.regex-pattern"), partitions, context.table.home
+            path,
+            context.table.name,
+            options.get("source.path.regex-pattern"),
+            partitions,
+            context.table.home,
+            paths.as_written(options["path"]),
         )
         settle = parse_duration(options.get("source.settle-time", SETTLE_TIME))
         self._catalog = Catalog(self._folder, context.splits, int(settle.total_seconds() * 1000))
@@ -72,14 +81,31 @@ class FilesystemSource(Source):
     def ends(self, position: SourcePosition) -> Json:
         """How many files were taken up, and the names of those that are not finished. A generation's first plan waits
         for these for as long as the settle time."""
-        if position.previous is not None:
-            self._catalog.same_folder(position.previous.step.ranges.get("folder"))
         landed = position.previous.step.ranges["to"] if position.previous else 0
+        if position.previous is not None:
+            self._same_folder(position.previous.step.ranges, landed)
         waiting = self._catalog.take_up(landed)
         if waiting and position.first is None:
             self._catalog.wait(waiting)
             waiting = self._catalog.take_up(landed)
         return {"files": len(self._catalog), "waiting": waiting}
+
+    def _same_folder(self, before: Json, landed: int) -> None:
+        """Raise SourceError if another folder lies at the path than the one of a step, or its pattern leaves out what
+        was read, as the folder was moved."""
+        self._catalog.same_folder(before.get(FOLDER), landed)
+        if self._folder.pattern is not None and before.get(PATH) not in (None, str(self._folder.path)):
+            self._catalog.same_pattern(landed)
+
+    def is_the_same(self, position: SourcePosition) -> bool:
+        """`protocol.KnowsItsPlace`: by the folder's id, or by a file that was read."""
+        if position.previous is None:
+            return False
+        before, now = position.previous.step.ranges.get(FOLDER), self._folder.id()
+        # Folders of two disks may have one inode, but not one time of birth.
+        if before and now and None not in (before["born"], now["born"]) and same_id(before, now):
+            return True
+        return self._catalog.has_what_was_read()
 
     def plan(self, request: PlanRequest) -> Planned:
         first_ends = planning.first_ends(request)
@@ -96,7 +122,10 @@ class FilesystemSource(Source):
         flips = not request.flipped and stop >= first_ends["files"] and self._are_past(first_ends["waiting"], stop)
         if stop == start and request.first is not None and not flips:
             return Planned(held=held)
-        ranges = planning.ranges(request, request.ends, **{"from": start, "to": stop, "folder": self._folder.id()})
+        own: dict[str, Any] = {"from": start, "to": stop, FOLDER: self._folder.id()}
+        if self._folder.pattern is not None:
+            own[PATH] = str(self._folder.path)
+        ranges = planning.ranges(request, request.ends, **own)
         return Planned(Step(ranges, flips=flips, summary=self._summary(start, stop)), held)
 
     def _fitting(self, files: list[File], max_rows: int | None) -> list[File]:
@@ -139,6 +168,7 @@ class FilesystemSource(Source):
         from tidegate.pipelines.sources.filesystem import parquet, rows
 
         start, stop = step.step.ranges["from"], step.step.ranges["to"]
+        self._catalog.same_folder(step.step.ranges.get(FOLDER), start)
         chosen = rows.Chosen(self._folder, start, self._catalog.as_they_are(start, stop))
         files = [file for _, file in chosen.numbered()]
         if not files:

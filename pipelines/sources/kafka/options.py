@@ -84,19 +84,19 @@ STARTUP_OPTIONS = (
         default="earliest-offset",
         choices=MODES,
         doc="Where the first step begins. A partition that is added later is read from its first message.",
-        changes="rows",
+        changes="start",
     ),
     OptionSpec(
         "scan.startup.timestamp-millis",
         "integer",
         doc="For timestamp: the first record time that is read (ms, UTC).",
-        changes="rows",
+        changes="start",
     ),
     OptionSpec(
         "scan.startup.specific-offsets",
         doc="For specific-offsets: `partition:0,offset:42;partition:1,offset:300`. A partition that is not named "
         "begins at its first message.",
-        changes="rows",
+        changes="start",
     ),
 )
 INCLUDE_OPTION = OptionSpec(

@@ -16,7 +16,8 @@ from pymysql.cursors import Cursor
 
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.chunks import SnapshotKey
-from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, code_and_text
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import Cascades
+from tidegate.pipelines.sources.mysql_cdc.errors import DENIED, GONE, code_and_text
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.types import INTEGERS, SourceColumn
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -223,12 +224,52 @@ class SourceTable:
     @property
     def cascades(self) -> Sequence[str]:
         """Names of the foreign keys by which the server changes rows of this table by itself."""
-        # information_schema shows foreign keys only to those who may write; SHOW CREATE TABLE shows them to readers.
-        # MariaDB does not double a backtick in a constraint's name there, so names are taken as they stand.
-        found = re.finditer(r"^\s*CONSTRAINT `(.+?)` FOREIGN KEY \((.*)$", self.create, re.MULTILINE)
-        changing = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
-        rules = {match.group(1): re.sub(r"`[^`]*`", "", match.group(2)) for match in found}
-        return [name.replace("``", "`") for name, rule in rules.items() if changing.search(rule)]
+        return [name for name, _ in _cascading(self.create)]
+
+
+def _cascading(create: str) -> Sequence[tuple[str, str]]:
+    """The foreign keys of a CREATE TABLE by which the server changes rows of the table by itself: the name, and what
+    follows FOREIGN KEY (."""
+    # information_schema shows foreign keys only to those who may write; SHOW CREATE TABLE shows them to readers.
+    # MariaDB does not double a backtick in a constraint's name there, so names are taken as they stand.
+    found = re.finditer(r"^\s*CONSTRAINT `(.+?)` FOREIGN KEY \((.*)$", create, re.MULTILINE)
+    return [
+        (match.group(1).replace("``", "`"), match.group(2))
+        for match in found
+        if _CHANGING.search(re.sub(r"`[^`]*`", "", match.group(2)))
+    ]
+
+
+_CHANGING = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+_REFERENCES = re.compile(r"(?:`(?:[^`]|``)+`(?:, )?)+\) REFERENCES (?:`((?:[^`]|``)+)`\.)?`((?:[^`]|``)+)` \(")
+
+
+def read_cascades(cursor: Cursor, database: str, table: str) -> Cascades:
+    """What foreign keys change of a table by themselves."""
+    names: list[str] = []
+    parents: set[tuple[str, str]] = set()
+    waiting = [(database, table)]
+    while waiting:
+        child = waiting.pop()
+        try:
+            definition = _definition(cursor, *child)
+        except pymysql.err.MySQLError as error:
+            if code_and_text(error)[0] not in GONE:
+                raise
+            definition = ""
+        if not definition:
+            return Cascades(tuple(names), None)
+        found = _cascading(definition)
+        names = names or [name for name, _ in found]
+        for _, rule in found:
+            parent = _REFERENCES.match(rule)
+            if parent is None:
+                return Cascades(tuple(names), None)
+            place, name = (part.replace("``", "`") if part else child[0] for part in parent.groups())
+            if (place, name) not in parents:
+                parents.add((place, name))
+                waiting.append((place, name))
+    return Cascades(tuple(names), frozenset(parents))
 
 
 def read_server(cursor: Cursor) -> Server:
@@ -313,12 +354,14 @@ def read_columns(cursor: Cursor, database: str, table: str) -> tuple[SourceColum
     """The columns that the table has now, in their order; none for a table that is not there."""
     cursor.execute(
         "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,"
-        " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH"
+        " DATETIME_PRECISION, CHARACTER_OCTET_LENGTH, IS_NULLABLE, CHARACTER_MAXIMUM_LENGTH,"
+        " COALESCE(GENERATION_EXPRESSION, '') <> '', EXTRA"
         " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (database, table),
     )
     columns = []
-    for name, kind, whole, charset, precision, scale, fraction, length, nullable, characters in cursor.fetchall():
+    for row in cursor.fetchall():
+        name, kind, whole, charset, precision, scale, fraction, length, nullable, characters, generated, extra = row
         columns.append(
             SourceColumn(
                 name=name,
@@ -331,6 +374,8 @@ def read_columns(cursor: Cursor, database: str, table: str) -> tuple[SourceColum
                 length=_int(length),
                 nullable=nullable == "YES",
                 characters=_int(characters),
+                generated=bool(generated),
+                auto_increment="auto_increment" in (extra or "").lower(),
             )
         )
     return tuple(columns)

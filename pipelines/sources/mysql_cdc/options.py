@@ -69,22 +69,22 @@ OPTIONS: tuple[OptionSpec, ...] = (
         choices=MODES,
         doc="initial: the snapshot, then the binlog. snapshot: up to the end of the snapshot. The others: only the "
         "binlog.",
-        changes="rows",
+        changes="start",
     ),
     OptionSpec(
-        "scan.startup.specific-offset.file", doc="For specific-offset: the binlog file to begin in.", changes="rows"
+        "scan.startup.specific-offset.file", doc="For specific-offset: the binlog file to begin in.", changes="start"
     ),
     OptionSpec(
         "scan.startup.specific-offset.pos",
         "integer",
         doc="For specific-offset: the position of a transaction's first byte in that file.",
-        changes="rows",
+        changes="start",
     ),
     OptionSpec(
         "scan.startup.timestamp-millis",
         "integer",
         doc="For timestamp: the first commit time that is read (ms, UTC).",
-        changes="rows",
+        changes="start",
     ),
     OptionSpec(
         "scan.incremental.snapshot.chunk.size",
@@ -127,6 +127,13 @@ class Startup:
     def phases(self) -> bool:
         """Whether a bounded phase, the snapshot, comes first."""
         return self.mode in SNAPSHOT_MODES
+
+    def to_options(self) -> dict[str, str]:
+        """The WITH options that say so."""
+        given = (self.mode, self.file, self.position, self.timestamp)
+        names = ("mode", "specific-offset.file", "specific-offset.pos", "timestamp-millis")
+        found = zip(names, given, strict=True)
+        return {f"scan.startup.{name}": str(value) for name, value in found if value is not None}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pymysql.cursors import Cursor
 from tidegate.pipelines.connectors.protocol import Json, PlanRequest
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.cdc.database import SnapshotStep
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import NO_CASCADES, BinlogPosition, BinlogRange, Cascades
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
 from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, end_of_piece, scan_borders
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
@@ -37,7 +37,7 @@ from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
 @dataclass(frozen=True)
 class MysqlSnapshotStep(SnapshotStep):
     """A batch of chunks. `birth` is of the file that `start` is in; `server` the server_uuid, where there is one.
-    `all_seen_from`: of XA transactions, see `WantedTable`.
+    `all_seen_from`: of XA transactions, see `WantedTable`. `cascades`: when the snapshot was planned.
     """
 
     start: BinlogPosition
@@ -45,6 +45,7 @@ class MysqlSnapshotStep(SnapshotStep):
     columns: tuple[SourceColumn, ...]
     birth: Birth = field(kw_only=True)
     all_seen_from: BinlogPosition | None = None
+    cascades: Cascades = NO_CASCADES
 
     @property
     def log_after(self) -> BinlogPosition:
@@ -52,7 +53,12 @@ class MysqlSnapshotStep(SnapshotStep):
         return self.start
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "birth": self.birth.to_json(), "all_seen_from": _stored(self.all_seen_from)}
+        return {
+            **super().to_json(),
+            "birth": self.birth.to_json(),
+            "all_seen_from": _stored(self.all_seen_from),
+            "cascades": self.cascades.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ class BinlogStep:
     versions). `flip_at`: the step that reaches this position flips; None after the flip.
     `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
     `all_seen_from`: of XA transactions, see `WantedTable`.
+    `columns` as the step follows them (`widening.followed`); `columns_before`: as the step before did, if that was
+    otherwise.
+    `all_seen_from`: of XA transactions, see `WantedTable`. `cascades`: when the step was planned; `earlier_cascades`:
+    when the one before was. What the step reads happened in between.
     """
 
     span: BinlogRange
@@ -76,6 +86,9 @@ class BinlogStep:
     known_at: int = 0
     server: str = ""
     all_seen_from: BinlogPosition | None = None
+    columns_before: tuple[SourceColumn, ...] = ()
+    cascades: Cascades = NO_CASCADES
+    earlier_cascades: Cascades = NO_CASCADES
 
     @property
     def reached_at(self) -> int:
@@ -111,6 +124,9 @@ class BinlogStep:
             "known_at": self.known_at,
             "server": self.server,
             "all_seen_from": _stored(self.all_seen_from),
+            "columns_before": [column.to_json() for column in self.columns_before],
+            "cascades": self.cascades.to_json(),
+            "earlier_cascades": self.earlier_cascades.to_json(),
         }
 
     def __str__(self) -> str:
@@ -127,7 +143,7 @@ def _position(stored: Json | None) -> BinlogPosition | None:
 
 def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
     """A plan's ranges, read back."""
-    columns = tuple(SourceColumn.from_json(column) for column in ranges["columns"])
+    columns, before = (tuple(map(SourceColumn.from_json, ranges.get(key, ()))) for key in ("columns", "columns_before"))
     birth = Birth.from_json(ranges["birth"])
     if ranges["kind"] == "snapshot":
         return MysqlSnapshotStep(
@@ -139,7 +155,8 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
             key=MysqlKey.from_json(ranges["key"]),
             columns=columns,
             server=ranges.get("server", ""),
-            all_seen_from=_position(ranges.get("all_seen_from")),
+            all_seen_from=_position(ranges["all_seen_from"]),
+            cascades=Cascades.from_json(ranges["cascades"]),
         )
     return BinlogStep(
         span=BinlogRange.from_json(ranges["span"]),
@@ -153,6 +170,9 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
         known_at=int(ranges.get("known_at", 0)),
         server=ranges.get("server", ""),
         all_seen_from=_position(ranges.get("all_seen_from")),
+        columns_before=before,
+        cascades=Cascades.from_json(ranges["cascades"]),
+        earlier_cascades=Cascades.from_json(ranges["earlier_cascades"]),
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pymysql
 from pymysql.cursors import Cursor
 
+from tidegate.pipelines.commands import Advised, UnlessLanded, advice, redeclare
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.progress import Progress, SilentProgress
-from tidegate.pipelines.sources.cdc.changelog import compatible, cut_off
 from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import SUPPORTED
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
@@ -33,7 +33,7 @@ from tidegate.pipelines.sources.mysql_cdc.log import birth
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
 from tidegate.pipelines.sources.mysql_cdc.options import MysqlOptions
 from tidegate.pipelines.sources.mysql_cdc.virtual import session_dependent
-from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.sources.mysql_cdc.widening import unfit
 from tidegate.pipelines.syntax.types import quoted
 
 LEAST_RETENTION_SECONDS = 3600
@@ -50,7 +50,7 @@ class Refusal:
     """Why the table cannot be read exactly, and the statement (or edit) that mends it."""
 
     what: str
-    fix: str
+    fix: Advised
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,9 @@ def refused(refusals: Sequence[Refusal], options: MysqlOptions) -> SourceError:
     else:
         listed = "\n".join(f"  {number}. {refusal.what}" for number, refusal in enumerate(refusals, 1))
         what = f"{len(refusals)} things keep {options.database}.{options.table} from being read exactly:\n{listed}"
-    fixes = list(dict.fromkeys(refusal.fix for refusal in refusals))
-    return SourceError(what, where=options.where, state="nothing was read", next_command="\n         ".join(fixes))
+    first, *others = dict.fromkeys(refusal.fix for refusal in refusals)
+    fixes = advice(first, *(part for fix in others for part in ("\n         ", fix)))
+    return SourceError(what, where=options.where, state="nothing was read", next_command=fixes)
 
 
 def check_settings(server: Server) -> Iterator[Refusal]:
@@ -309,21 +310,18 @@ def check_columns(table: SourceTable, declared: Table, followed: Collection[str]
             names = [known.name for known in table.columns]
             yield Refusal(
                 f"the table has no column {column.name}{_did_you_mean(column.name, names)}",
-                f"edit the CREATE TABLE of {declared.name}; the table has {', '.join(names)}. A lake that has landed "
-                "the column stays as it is: give the edited script another one (--lake DIR)",
+                redeclare(f"edit the CREATE TABLE of {declared.name}; the table has {', '.join(names)}"),
             )
             continue
         try:
-            reason = compatible(found.canonical, column.spark_type) or cut_off(
-                parse_type(column.type), found.longest, found.fraction or 0
-            )
+            reason = unfit(found, column)
         except PlanningError as error:
-            yield Refusal(error.what, error.next_command)
+            yield Refusal(error.what, error.advice)
             continue
         if reason:
             yield Refusal(
                 f"column {column.name} is {column.type} in the script and {found.column_type} in the table: {reason}",
-                f"edit the type of {column.name} in the CREATE TABLE of {declared.name}",
+                redeclare(f"edit the type of {column.name} in the CREATE TABLE of {declared.name}"),
             )
 
 
@@ -335,7 +333,7 @@ def check_virtual(table: SourceTable, declared: Table) -> Iterator[Refusal]:
             yield Refusal(
                 f"{name} is VIRTUAL and {why}, so each session that reads it may see another value: the log has that of"
                 " the session that wrote",
-                f"leave {name} out of the CREATE TABLE of {declared.name}, and compute it in the script",
+                redeclare(f"leave {name} out of the CREATE TABLE of {declared.name}, and compute it in the script"),
             )
 
 
@@ -349,13 +347,13 @@ def check_charsets(table: SourceTable, options: MysqlOptions, declared: Table) -
             yield Refusal(
                 f"{column.name} is {found.column_type} in the character set binary, which cannot be read from a log",
                 f"ALTER TABLE {options.quoted} MODIFY {quoted(column.name)} {found.column_type} CHARACTER SET utf8mb4;"
-                f"   -- or leave it out of the CREATE TABLE of {declared.name}",
+                + UnlessLanded(f"   -- or leave it out of the CREATE TABLE of {declared.name}", advice()),
             )
         elif found.charset not in {None, "binary", *SUPPORTED}:
             yield Refusal(
                 f"{column.name} is text in the character set {found.charset}, which cannot be read from a log",
                 f"ALTER TABLE {options.quoted} CONVERT TO CHARACTER SET utf8mb4;"
-                f"   -- or leave it out of the CREATE TABLE of {declared.name}",
+                + UnlessLanded(f"   -- or leave it out of the CREATE TABLE of {declared.name}", advice()),
             )
 
 
@@ -372,7 +370,7 @@ def check_key(table: SourceTable, options: MysqlOptions, declared: Table) -> Ite
         real = ", ".join(next(iter(table.keys.values())))
         yield Refusal(
             f"({columns}) is declared as the primary key, and the table's key is ({real})",
-            f"declare PRIMARY KEY ({real}) NOT ENFORCED in the CREATE TABLE of {declared.name}",
+            redeclare(f"declare PRIMARY KEY ({real}) NOT ENFORCED in the CREATE TABLE of {declared.name}"),
         )
     else:
         yield Refusal(
@@ -398,12 +396,12 @@ def check_key_types(table: SourceTable, options: MysqlOptions, declared: Table) 
             right = f"TIMESTAMP_LTZ({digits})" if have.spark == "TIMESTAMP" else f"TIMESTAMP({digits})"
             yield Refusal(
                 f"{types} where the clocks of {options.time_zone} change, two keys of the table would be one",
-                f"declare {column.name} as {right} in the CREATE TABLE of {declared.name}",
+                redeclare(f"declare {column.name} as {right} in the CREATE TABLE of {declared.name}"),
             )
         elif have.spark == "TINYINT" and column.spark_type == "BOOLEAN":
             yield Refusal(
                 f"{types} all numbers but 0 would be one key",
-                f"declare {column.name} as TINYINT in the CREATE TABLE of {declared.name}",
+                redeclare(f"declare {column.name} as TINYINT in the CREATE TABLE of {declared.name}"),
             )
 
 
@@ -431,10 +429,13 @@ def _missing_table(cursor: Cursor, options: MysqlOptions) -> Refusal:
     databases = database_names(cursor)
     if options.database not in databases:
         hint = _did_you_mean(options.database, databases)
-        return Refusal(f"the server has no database {options.database}{hint}", "edit 'database-name' in the script")
+        return Refusal(
+            f"the server has no database {options.database}{hint}", redeclare("edit 'database-name' in the script")
+        )
     hint = _did_you_mean(options.table, table_names(cursor, options.database))
     return Refusal(
-        f"the database {options.database} has no table {options.table}{hint}", "edit 'table-name' in the script"
+        f"the database {options.database} has no table {options.table}{hint}",
+        redeclare("edit 'table-name' in the script"),
     )
 
 

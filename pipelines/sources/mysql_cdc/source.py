@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from pymysql.cursors import Cursor
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate.pipelines.commands import RESNAPSHOT, resnapshot, then
 from tidegate.pipelines.connectors.protocol import (
     Json,
     Landed,
@@ -24,21 +26,30 @@ from tidegate.pipelines.connectors.protocol import (
     Unread,
 )
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources import planning
 from tidegate.pipelines.sources.cdc.chunks import Chunk, SnapshotKey
 from tidegate.pipelines.sources.cdc.database import Settings
 from tidegate.pipelines.sources.cdc.files import newest_rowtime
 from tidegate.pipelines.sources.cdc.snapshot import declared_columns
 from tidegate.pipelines.sources.cdc.source import CdcSource
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, BinlogRange, WantedTable, split_by_file
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import (
+    NO_CASCADES,
+    BinlogPosition,
+    BinlogRange,
+    Cascades,
+    WantedTable,
+    split_by_file,
+)
 from tidegate.pipelines.sources.mysql_cdc.binlog.reading import read_binlog
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import SPLIT
-from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, shares
+from tidegate.pipelines.sources.mysql_cdc.binlog.scan import TableName, next_border, shares
 from tidegate.pipelines.sources.mysql_cdc.binlog.spool import Spool
 from tidegate.pipelines.sources.mysql_cdc.catalog import (
     MysqlKey,
     Server,
     SourceTable,
+    read_cascades,
     read_columns,
     read_server,
     read_table,
@@ -58,7 +69,7 @@ from tidegate.pipelines.sources.mysql_cdc.log import (
     with_number,
 )
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
-from tidegate.pipelines.sources.mysql_cdc.options import parse
+from tidegate.pipelines.sources.mysql_cdc.options import Startup, parse
 from tidegate.pipelines.sources.mysql_cdc.plan import (
     BinlogStep,
     MysqlSnapshotStep,
@@ -76,6 +87,7 @@ from tidegate.pipelines.sources.mysql_cdc.snapshot.reading import (
     status_position,
 )
 from tidegate.pipelines.sources.mysql_cdc.types import SourceColumn
+from tidegate.pipelines.sources.mysql_cdc.widening import followed
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.watermarks import Watermark
 
@@ -212,9 +224,10 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             start=start,
             birth=birth(self.options.server, start),
             key=MysqlKey.from_json(key),
-            columns=tuple(columns),
+            columns=self._followed(cursor, columns),
             # One that was prepared before `start`, and has committed since, is in every view: none is open yet.
             all_seen_from=start if open_ones == 0 else None,
+            cascades=self._cascades,
         )
 
     def log_start(self, cursor: Cursor, end: BinlogPosition, instant: int) -> BinlogStep:
@@ -222,7 +235,17 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         columns = declared_columns(self.source_table(None), self.context.table)
         start = start_position(cursor, self.options, end)
         born = birth(self.options.server, start)
-        return BinlogStep(BinlogRange(start, start), (), born, columns, end, end, instant)
+        span, columns = BinlogRange(start, start), self._followed(cursor, columns)
+        return BinlogStep(span, (), born, columns, end, end, instant, cascades=self._cascades)
+
+    def _followed(self, cursor: Cursor, known: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
+        """The `known` columns as a step follows them whose end has been queried."""
+        now = read_columns(cursor, self.options.database, self.options.table)
+        if now and self._server_facts().flavor == "mysql":
+            # It logs an ALTER before the catalog shows it, and has the table locked until then.
+            cursor.execute(f"SELECT 1 FROM {self.options.quoted} LIMIT 0")  # noqa: S608
+            now = read_columns(cursor, self.options.database, self.options.table)
+        return followed(known, now, self.context.table.message_columns)
 
     def log_after(self, snapshot: MysqlSnapshotStep, flip_at: BinlogPosition, began_at: int) -> BinlogStep:
         start = snapshot.start  # the server's end was queried just after the snapshot was planned
@@ -230,6 +253,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         return BinlogStep(
             *(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at),
             all_seen_from=snapshot.all_seen_from,
+            cascades=snapshot.cascades,
         )
 
     def next_piece(
@@ -239,12 +263,15 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             # Whatever is prepared after that logs its rows behind what has been planned. One that is not prepared any
             # more may commit up to here.
             before = replace(before, all_seen_from=self.end(cursor))
+        before = replace(before, earlier_cascades=before.cascades, cascades=self._cascades)
         latest = request.limit if self._commit_time_is_rowtime else None
         spool, name = self._spool(before.birth), self.context.table.name
         database, table = self.options.database, self.options.table
         if self._server_facts().lowers_names:
             database, table = lowered(database), lowered(table)
         logged = TableName(database, table)
+        columns = self._followed(cursor, before.columns)
+        before = replace(before, columns=columns, columns_before=before.columns if columns != before.columns else ())
         return next_piece(cursor, self.options, name, logged, before, end, request, spool, latest)
 
     def reads_alone(self, step: StoredStep) -> bool:
@@ -304,7 +331,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
             tuple(self.context.table.primary_key),
             other_key=self._other_key,
             cascades_logged=self._server_facts().logs_cascades,
-            cascades=self._server_facts().logs_cascades and self._cascades(),
+            cascades=step.earlier_cascades | step.cascades,
             all_seen_from=step.all_seen_from,
             xa_grant=self._xa_grant,
         )
@@ -313,7 +340,21 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         tasks = spark.sparkContext.defaultParallelism
         if spool is None:  # a range that other tables read too is spooled under its ends, so it is not divided
             ranges = [share for span in ranges for share in self._shares(span, tasks, stored)]
+        if len(ranges) == 1:
+            wanted = replace(wanted, before=step.columns_before)
+        wanted = replace(wanted, columns=tuple(self._without_zeros(column, stored) for column in step.columns))
         return read_binlog(spark, self.options.server, ranges, wanted, spool)
+
+    def _without_zeros(self, column: SourceColumn, stored: StoredStep) -> SourceColumn:
+        """`column`; one that became AUTO_INCREMENT as it was before, if earlier rows have a 0 in it: the server gave it
+        another number, or will."""
+        if not column.numbered:
+            return column
+        earlier = self.context.earlier_rows
+        (name,) = [quoted(each.name) for each in self.declared.message_columns if each.source_name == column.name]
+        if earlier is not None and earlier(stored).where(f"{name} = 0").isEmpty():
+            return column
+        return replace(column, auto_increment=False)
 
     @property
     def _xa_grant(self) -> str:
@@ -333,11 +374,38 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         primary = found.keys.get("PRIMARY", ()) if found else ()
         return bool(declared) and {name.lower() for name in primary} != {name.lower() for name in declared}
 
-    def _cascades(self) -> bool:
-        """Whether foreign keys change rows of the table by themselves, now or before the run."""
+    @cached_property
+    def _cascades(self) -> Cascades:
+        """The foreign keys that change rows of the table by themselves, where the server logs what they do. Read once a
+        run, which reads the log no further than it went before that."""
+        if not self._server_facts().logs_cascades:
+            return NO_CASCADES
         with self.session.cursor() as cursor:
-            now = read_table(cursor, self.options.database, self.options.table)
-        return any(found is not None and found.cascades for found in (self._table, now))
+            return read_cascades(cursor, self.options.database, self.options.table)
+
+    def explain(self, error: BaseException, step: StoredStep) -> SourceError | None:
+        """`protocol.ExplainsFailures`. A table that begins where the script says, and not at a snapshot, would come to
+        the same place again: it is to begin behind that."""
+        found, startup = super().explain(error, step), self.options.startup
+        named = re.match(r"(\S+):(\d+)\b", found.where) if found is not None else None
+        anew = found is not None and found.advice.before(lambda command: RESNAPSHOT in command.arguments) is not None
+        if found is None or named is None or not anew or startup.mode not in ("specific-offset", "timestamp"):
+            return found
+        try:
+            behind = next_border(self.options.server, BinlogPosition(named.group(1), int(named.group(2))))
+        except SourceError:  # of a server that cannot be asked, nothing more can be said
+            return found
+        begun = Startup("specific-offset", behind.file, behind.position).to_options()
+        options = ", ".join(f"'{name}' = '{value}'" for name, value in begun.items())
+        instead = "" if startup.mode == "specific-offset" else ", in place of 'scan.startup.timestamp-millis'"
+        found.reword(
+            next_command=then(
+                f"let it begin behind that: write {options} into the CREATE TABLE of {self.context.table.name}"
+                f"{instead}",
+                resnapshot(self.context.table.name, "begins there"),
+            )
+        )
+        return found
 
     def _shares(self, span: BinlogRange, tasks: int, stored: StoredStep) -> Sequence[BinlogRange]:
         """A long range of one file in parts for that many tasks. Raises SourceError."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.commands import redeclare
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sources.cdc.changelog import BINARY, BOOLEAN, DATE, INSTANT, LOCAL_TIME, STRING, CanonicalType
 from tidegate.pipelines.syntax.types import quoted
@@ -29,7 +30,8 @@ class SourceColumn:
 
     `data_type` is the bare name ("bigint"), `column_type` the whole ("bigint(20) unsigned"). `length` is
     CHARACTER_OCTET_LENGTH, `characters` CHARACTER_MAXIMUM_LENGTH, `fraction` DATETIME_PRECISION (digits after the
-    second).
+    second). `generated`: it is computed of others. What a log is followed with: `dropped`: the server has it no more,
+    or had not for a while; `numbered`: it became AUTO_INCREMENT, so that its zeros may have got other numbers.
     """
 
     name: str
@@ -42,6 +44,10 @@ class SourceColumn:
     length: int | None = None
     nullable: bool = True
     characters: int | None = None
+    generated: bool = False
+    auto_increment: bool = False
+    dropped: bool = False
+    numbered: bool = False
 
     @property
     def unsigned(self) -> bool:
@@ -53,7 +59,7 @@ class SourceColumn:
         """The type that snapshot and binlog give. Raises PlanningError for a column that neither can read."""
         kind = self.data_type
         if kind in _SIGNED:
-            return (_UNSIGNED if self.unsigned else _SIGNED)[kind]
+            return canonical_integer(kind, unsigned=self.unsigned)
         if kind in _FIXED:
             return _FIXED[kind]
         if kind in TEXTS or kind in ADDRESSES:
@@ -71,8 +77,9 @@ class SourceColumn:
             f"column {self.name} has the type {self.column_type}, which cannot be read",
             where=self.name,
             state="nothing was read",
-            next_command="leave the column out of the CREATE TABLE, "
-            "or give the table a generated column of another type",
+            next_command=redeclare(
+                "leave the column out of the CREATE TABLE, or give the table a generated column of another type"
+            ),
         )
 
     @property
@@ -119,6 +126,12 @@ _UNSIGNED = {
 }
 
 INTEGERS = frozenset(_SIGNED)
+
+
+def canonical_integer(name: str, *, unsigned: bool) -> CanonicalType:
+    """The canonical type of a whole number's type, such as "bigint"."""
+    return (_UNSIGNED if unsigned else _SIGNED)[name]
+
 
 _INTEGER_DIGITS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (8, 8), "int": (11, 10), "bigint": (20, 20)}
 """Characters of the longest number, its sign included; and of the longest one that is UNSIGNED."""

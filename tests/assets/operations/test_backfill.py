@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.execution.backfill import PartitionBackfill
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.test_event_time import RATES, at_ms, moment
@@ -146,17 +146,19 @@ def test_partitions_are_there_where_they_are_asked_for(harness: Harness) -> None
     assert "shop/converted_by_time" not in {key.to_user_string() for key in plain}
 
 
-def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(harness: Harness) -> None:
+def test_days_that_are_apart_are_one_epoch_of_all_runs_of_a_backfill(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push_days(harness, 5)
     defs, instance = definitions(harness), dg.DagsterInstance.ephemeral()
     key = dg.AssetKey(["shop", "converted_by_time"])
     land(defs, instance)
     days = ["2026-01-01", "2026-01-03", "2026-01-05"]
-    now = datetime.now(UTC).timestamp()
-    wanted = PartitionBackfill.from_asset_partitions(
-        "apart", defs.resolve_asset_graph(), days, [key], now, {}, instance, False, None, None, None
-    )
-    instance.add_backfill(wanted)
+    partitions = defs.get_repository_def().assets_defs_by_key[key].partitions_def
+    assert partitions is not None
+    asked = SimpleNamespace(get_target_partitions_subset=lambda _: partitions.subset_with_partition_keys(days))
+    wanted = SimpleNamespace(asset_backfill_data=asked, backfill_timestamp=datetime.now(UTC).timestamp())
+    monkeypatch.setattr(instance, "get_backfill", {"apart": wanted}.get)
 
     def run(day: str) -> str:
         done = fill(defs, instance, partition_key=day, tags={"dagster/backfill": "apart"})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import apprise
 import pytest
 
 from tests.orchestration.services import ROOT, MailServer, Webhook, free_port
-from tidegate.orchestration.alerts import AlertOptions, Incident, Message
-from tidegate.orchestration.alerts.channels import _SILENCE, AppriseChannel, Undelivered, channels
+from tidegate.orchestration.alerts import AlertOptions
+from tidegate.orchestration.alerts.channels import _SILENCE, AppriseChannel, Undelivered, channels, secrets_of
+from tidegate.orchestration.alerts.message import Message
+from tidegate.pipelines.commands import Commands, resolving
+from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.sql.compile import MissedKey
 
 DOCUMENTED = re.compile(r'\w+://[^\s"]*\$\{[^\s"]*')
@@ -24,24 +28,24 @@ DUMMIES = {
     "TEAMS": f"https://prod-00.westus.logic.azure.com:443/workflows/0a1b2c/{INVOKE}",
     "TEAMS_NOW": f"https://default0a.1b.environment.api.powerplatform.com:443{DIRECT}/workflows/0a1b2c/{INVOKE}",
 }
-INCIDENT = Incident(
+PROBLEM = Problem(
     key="gate-held lake x 1/3",
     kind="gate-held",
     title="the gate holds epoch 3 of clicks/x (812 rows).",
     pipeline="clicks",
-    said=("The target is unchanged.",),
+    text=("The target is unchanged.",),
     counts={"key-absent@user_info": 38},
     keys=(MissedKey({"user_id": 9}, "key-absent@user_info", "none up to epoch 7, nor since"),),
     positions={"user_info": "epoch 1/9, binlog.000003:4711"},
-    run="http://127.0.0.1:3000/runs/5d0f",
-    next=("tidegate release clicks.sql x", "tidegate discard clicks.sql x"),
+    next=resolving("x"),
 )
+BEGUN = Message.begun(PROBLEM, Commands(Path("clicks.sql")), "http://127.0.0.1:3000/runs/5d0f")
 
 
 def test_a_mail_has_all_that_a_person_needs():
     with MailServer() as mail:
         (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": mail.url})
-        channel.send(Message(INCIDENT))
+        channel.send(BEGUN)
         assert mail.subjects() == ["Tidegate: the gate holds epoch 3 of clicks/x (812 rows)."]
         assert [str(sent["To"]) for sent in mail.mails] == ["ops@example.com"]
         text = mail.text("the gate holds")
@@ -61,7 +65,7 @@ def test_a_mail_has_all_that_a_person_needs():
 def test_a_resolved_message_says_so_first():
     with MailServer() as mail:
         (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": mail.url})
-        channel.send(Message(INCIDENT, "resolved", 600))
+        channel.send(Message.ended(PROBLEM, 600))
         assert mail.subjects() == ["Tidegate: resolved after 10 min: the gate holds epoch 3 of clicks/x (812 rows)."]
         assert "Over: " in mail.text("resolved")
 
@@ -72,10 +76,10 @@ def test_apprise_and_the_webhook_stand_side_by_side():
         found = channels(AlertOptions(channels=("${CHAT}",)), {"CHAT": json_url, "TIDEGATE_WEBHOOK_URL": hook.url})
         assert [channel.name for channel in found] == ["channel 1 (json)", "webhook"]
         for channel in found:
-            channel.send(Message(INCIDENT))
+            channel.send(BEGUN)
         (reported,), (apprise,) = hook.messages, other.messages
     assert reported["keys"][0]["key"] == {"user_id": 9}
-    assert reported["next"] == list(INCIDENT.next)
+    assert reported["next"] == ["tidegate release clicks.sql x", "tidegate discard clicks.sql x"]
     assert "the gate holds epoch 3" in apprise["title"]
 
 
@@ -91,10 +95,11 @@ def test_apprise_and_the_webhook_stand_side_by_side():
     ],
 )
 def test_secrets_of_channels_stand_in_no_message(address: str, said: str):
-    incident = Incident("run 1", "run-failed", f"denied for {said}")
+    problem = Problem("run 1", "run-failed", f"denied for {said}")
     with MailServer() as mail:
-        first, _ = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": f"{mail.url} {address}"})
-        first.send(Message(incident))
+        known = {"TIDEGATE_ALERT_URLS": f"{mail.url} {address}"}
+        first, _ = channels(AlertOptions(), known)
+        first.send(Message.begun(problem, secrets=secrets_of(AlertOptions(), known)))
         text = mail.text("denied for") + mail.subjects()[0]
     assert "***" in text
     assert not any(word in text for word in ("channel-secret", "channel/secret", "channel secret"))
@@ -160,7 +165,7 @@ def test_who_does_not_take_it_is_named_without_the_address(url: str, why: str, c
     caplog.set_level(logging.DEBUG)
     (channel,) = channels(AlertOptions(), {"TIDEGATE_ALERT_URLS": url.format(port=free_port())})
     with pytest.raises(Undelivered, match=why) as refused:
-        channel.send(Message(INCIDENT))
+        channel.send(BEGUN)
     for shown in (str(refused.value), channel.name, repr(channel), caplog.text):
         assert "T0KEN" not in shown
         assert "hunter2" not in shown
@@ -169,4 +174,4 @@ def test_who_does_not_take_it_is_named_without_the_address(url: str, why: str, c
 def test_a_variable_that_is_not_set_is_a_channel_that_does_not_answer():
     (channel,) = channels(AlertOptions(channels=("slack://${SLACK_TOKEN}/#data",)), {})
     with pytest.raises(Undelivered, match="the environment has no SLACK_TOKEN"):
-        channel.send(Message(INCIDENT))
+        channel.send(BEGUN)

@@ -19,11 +19,11 @@ from tidegate.assets.failures import failure
 from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.assets.watched import Watched, WatchedTable, watched
-from tidegate.orchestration.alerts import AlertOptions, Incident
-from tidegate.orchestration.alerts.causes import queued, rooted
-from tidegate.orchestration.alerts.memory import Memory, Open, Seen
+from tidegate.orchestration.alerts.dagster_problems import queued, with_absence, with_runs
+from tidegate.orchestration.alerts.memory import Memory, Open
 from tidegate.orchestration.alerts.runs import Outcome, asked_of, is_watched, launching, outcome, same
 from tidegate.pipelines.commands import remedy
+from tidegate.pipelines.facts.problem import Problem, rooted, roots
 from tidegate.pipelines.runtime.failures import StepFailed
 
 NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
@@ -33,12 +33,9 @@ def run(job: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) -> Dagste
     return DagsterRun(job_name=job, status=status, tags={PIPELINE_TAG: "clicks"})
 
 
-def failed(job: str, **details: list[str]) -> Incident:
-    return Incident("run 1", "run-failed", "run 1 failed", "clicks", details={"job": job, **NOTHING, **details})
-
-
-def opened(incident: Incident) -> Open:
-    return Open(incident.key, incident.kind, incident.title, incident.pipeline, 0.0, details=dict(incident.details))
+def failed(job: str, **details: list[str]) -> Problem:
+    known = {"job": job, **NOTHING, **details}
+    return Problem("run 1", "run-failed", "run 1 failed", pipeline="clicks", details=known)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +47,7 @@ def opened(incident: Incident) -> Open:
         pytest.param({}, id="job"),
     ],
 )
-def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
+def test_a_problem_whose_names_hold_a_secret_is_known_again_and_mended(
     details: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("CLICKS_PASSWORD", "hunter2")
@@ -62,10 +59,10 @@ def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
         frozenset(),
         failed("hunter2_job", **details),
     ).scrubbed(())
-    assert bad.incident is not None
-    item = opened(bad.incident)
+    assert bad.problem is not None
+    item = Open.of(bad.problem)
     assert "hunter2" not in str(item)
-    assert same(item, bad.incident)
+    assert same(item, bad.problem)
     assert not bad.ends(item)
     checks = frozenset(("clicks/hunter2: gate", "clicks/hunter2: adds_up"))
     well = Outcome(run("hunter2_job"), "hunter2_job", frozenset(("clicks__hunter2_land",)), checks, checks, None)
@@ -73,7 +70,7 @@ def test_an_incident_whose_names_hold_a_secret_is_known_again_and_mended(
 
 
 def test_a_run_that_did_something_else_mends_nothing():
-    item = opened(failed("clicks", failed_steps=["clicks__land"]))
+    item = Open.of(failed("clicks", failed_steps=["clicks__land"]))
     other = Outcome(run("clicks"), "clicks", frozenset(("clicks__other",)), frozenset(), frozenset(), None)
     assert not other.ends(item)
 
@@ -84,8 +81,8 @@ def of_partition(key: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) 
 
 
 def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
-    incident = failed("clicks", failed_steps=["clicks__by_time"])
-    item = opened(replace(incident, details={**incident.details, "partition": ["2026-01-01", "2026-01-01"]}))
+    problem = failed("clicks", failed_steps=["clicks__by_time"])
+    item = Open.of(replace(problem, details={**problem.details, "partition": ["2026-01-01", "2026-01-01"]}))
     assert not of_partition("2026-01-02").ends(item)
     assert not Outcome(run("clicks"), "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None).ends(
         item
@@ -112,12 +109,13 @@ def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_t
         ended = dg.materialize([land, also], instance=instance, raise_on_error=False)
         run = instance.get_run_by_id(ended.run_id)
         assert run is not None
-        incident = outcome(instance, run, Watched((), tables), AlertOptions()).incident
-    assert set(incident.said) == {
+        problem = outcome(instance, run, Watched((), tables)).problem
+    assert problem is not None
+    assert set(problem.text) == {
         "Step clicks__user_info failed: user_info: No space left on device; the task is lost (epoch 2; it is planned).",
         "Step clicks__click_event failed.",
     }
-    assert [command for command in incident.next if "make room" in command] == [str(do)]
+    assert [str(command) for command in problem.next if "make room" in str(command)] == [str(do)]
 
 
 @pytest.mark.parametrize(
@@ -173,69 +171,83 @@ def test_a_failed_operation_is_over_with_one_of_the_same_pipeline_that_asks_for_
 ):
     missed = operated("clicks", spans=[{"from": "2026-01-01", "to": "2026-01-02"}], target="a")
     asked = {"asked": asked_of(missed), "failed_steps": ["release_spans"], "job": "tidegate_backfill"}
-    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0.0, details={**NOTHING, **asked})
+    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0, details={**NOTHING, **asked})
     run = operated(pipeline, **done)
     found = Outcome(run, run.job_name, frozenset(["release_spans"]), frozenset(), frozenset(), None, pipeline)
     assert found.ends(item) is over
 
 
-def test_two_pipelines_that_fail_in_one_job_are_two_incidents():
+def test_two_pipelines_that_fail_in_one_job_are_two_problems():
     details = {**NOTHING, "job": "tidegate_maintenance", "failed_steps": ["maintain"]}
-    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0.0, details=details)
-    assert same(item, Incident("run 2", "run-failed", "run 2 failed", "clicks", details=details))
-    assert not same(item, Incident("run 2", "run-failed", "run 2 failed", "others", details=details))
+    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0, details=details)
+    other = Problem("run 2", "run-failed", "run 2 failed", pipeline="clicks", details=details)
+    assert same(item, other)
+    assert not same(item, replace(other, pipeline="others"))
 
 
-def test_lag_follows_from_the_lost_run_and_is_no_incident_of_its_own():
-    table = WatchedTable("clicks", "user_info", "/lake", "")
-    lag = Incident(f"lag {table.subject} 1", "lag", "clicks/user_info is behind", "clicks")
-    lost = opened(failed("clicks"))
-    memory = Memory(open=(lost,))
-    seen = rooted(Seen([lag], ("lag",)), memory, Watched((), (table,)), 1000.0, timedelta(minutes=15))
-    after, messages = memory.observed(seen, 1000.0)
-    assert messages == ()
-    assert after.open == (lost,)
-    alone = rooted(Seen([lag], ("lag",)), Memory(), Watched((), (table,)), 1000.0, timedelta(minutes=15))
-    assert [item.key for item in alone.incidents] == [lag.key]
+def lag_of(pipeline: str) -> Problem:
+    return Problem(f"lag /lake of_{pipeline} 1", "lag", f"{pipeline} is behind", pipeline=pipeline)
 
 
-def lag_of(table: WatchedTable) -> Incident:
-    return Incident(f"lag {table.subject} 1", "lag", f"{table.name} is behind", table.pipeline)
+@pytest.mark.parametrize(
+    ("steps", "explained"), [([], True), (["clicks__of_clicks"], True), (["clicks__other"], False)]
+)
+def test_lag_follows_from_a_lost_run_and_from_its_own_step(steps: list[str], explained: bool):
+    @dg.asset(key=["clicks", steps[0].removeprefix("clicks__") if steps else "lost"])
+    def land():
+        raise OSError
+
+    found = Watched((), (WatchedTable("clicks", "of_clicks", "/lake", ""),))
+    with DagsterInstance.ephemeral() as instance:
+        ended = dg.materialize([land], instance=instance, raise_on_error=False)
+        run = instance.get_run_by_id(ended.run_id)
+        assert run is not None
+        if not steps:  # its process was lost: no step says so
+            lost = DagsterRun(job_name="clicks", status=DagsterRunStatus.FAILURE, tags={PIPELINE_TAG: "clicks"})
+            run = instance.add_run(lost)
+        problem = outcome(instance, run, found).problem
+    assert problem is not None
+    memory = Memory(open=(Open.of(problem),))
+    now = rooted([lag_of("clicks"), *memory.of_runs()])
+    after, begun, over = memory.compared(now, ())
+    assert ([each.kind for each in begun], over) == ([] if explained else ["lag"], [])
+    assert Open.of(problem) in after.open
 
 
-def test_lag_follows_from_a_full_queue_of_the_same_pipeline_and_from_a_step_that_is_stuck():
-    table, other = WatchedTable("clicks", "user_info", "/lake", ""), WatchedTable("orders", "rates", "/other", "")
-    queue = Incident("runs-queued", "runs-queued", "1 run has waited", details={"pipelines": ["clicks"]})
-    stuck = Incident(f"stuck {other.subject} 7", "stuck", "orders/rates hangs", "orders")
-    found, lags = Watched((), (table, other)), [lag_of(table), lag_of(other)]
-
-    def left(*causes: Incident) -> list[str]:
-        seen = rooted(Seen([*lags, *causes], ("lag",)), Memory(), found, 1000.0, timedelta(minutes=15))
-        return [item.key for item in seen.incidents]
-
-    assert left() == [item.key for item in lags]
-    assert left(queue) == [lags[1].key, queue.key]
-    assert left(queue, stuck) == [queue.key, stuck.key]
-    known, at_sources = Memory(open=(opened(queue), opened(stuck))), Seen(lags, ("retention", "lag"))
-    assert not rooted(at_sources, known, found, 1000.0, timedelta(minutes=15)).incidents, "they are open"
-    over = Seen(lags, ("lag", "runs-queued", "stuck"))
-    assert len(rooted(over, known, found, 1000.0, timedelta(minutes=15)).incidents) == 2, "they are over by now"
+def test_what_is_open_is_silent_once_another_problem_explains_it():
+    stuck = Problem("stuck /lake of_clicks 7", "stuck", "it hangs", explains=("lag /lake of_clicks",))
+    memory, begun, over = Memory().compared(rooted([lag_of("clicks")]), ())
+    assert [each.kind for each in begun] == ["lag"]
+    memory, begun, over = memory.compared(rooted([lag_of("clicks"), stuck]), ())
+    assert ([each.kind for each in begun], over) == (["stuck"], [])
+    memory = Memory.of(memory.cursor())
+    assert memory.compared(rooted([]), ["stuck /lake of_clicks"])[1:] == ([], []), "it could not be looked at"
+    assert [each.kind for each in memory.compared(rooted([]), ["stuck /lake of"])[2]] == ["stuck"]
+    assert Memory.of('{"told": ["run 1"], "open": 7}') == Memory(), "the cursor of another version"
 
 
-def test_what_is_behind_after_the_daemon_was_away_is_one_incident_until_it_had_the_time_to_catch_up():
-    tables = tuple(WatchedTable("clicks", name, "/lake", "") for name in ("user_info", "click_event"))
-    seen = Seen([lag_of(table) for table in tables], ("lag",))
-    memory, bound = Memory(away=(1000.0, 5000.0)), timedelta(minutes=15)
-    (absence,) = rooted(seen, memory, Watched((), tables), 5000.0, bound).incidents
+def test_a_step_that_failed_in_a_run_of_dagster_is_reported_as_that_run(instance: DagsterInstance):
+    run = instance.add_run(run_of_clicks := DagsterRun(job_name="clicks"))
+    stuck = [
+        Problem(f"stuck /lake t{n} 1", "stuck", "it hangs", details={"by": by}, explains=(f"lag /lake t{n}",))
+        for n, by in enumerate((f"dagster run {run.run_id}", "dagster run of-another-instance", "tidegate run"))
+    ]
+    assert run_of_clicks.run_id == run.run_id
+    assert roots(with_runs(stuck, instance)) == stuck[1:]
+
+
+def test_what_is_behind_after_the_daemon_was_away_is_one_problem_until_it_had_the_time_to_catch_up():
+    lags, away, bound = [lag_of("clicks"), lag_of("orders")], (1000.0, 5000.0), timedelta(minutes=15)
+    (absence,) = roots(with_absence(lags, away, 5000.0, bound))
     assert absence.kind == "daemon-away"
     assert "1970-01-01 00:16:40" in absence.title
-    assert all(item.title in absence.said for item in seen.incidents)
-    late = rooted(seen, memory, Watched((), tables), 5000.0 + 900, bound).incidents
-    assert [item.kind for item in late] == ["lag", "lag"]
+    assert all(item.title in absence.text for item in lags)
+    assert roots(with_absence(lags, away, 5000.0 + 900, bound)) == lags
+    assert with_absence([], away, 5000.0, bound) == []
 
 
 def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
-    found, options = Watched((), (WatchedTable("clicks", "user_info", "/lake", ""),)), AlertOptions()
+    found = Watched((), (WatchedTable("clicks", "of_clicks", "/lake", ""),))
     with DagsterInstance.ephemeral() as instance:
         for job, pipeline in (("clicks", "clicks"), ("other", "not Tidegate's")):
             place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
@@ -247,11 +259,16 @@ def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
             )
             instance.add_run(waiting)
         now = time.time()
-        assert queued(instance, found, options, now, {}) is None
-        incident = queued(instance, found, options, now + 301, known := {})
+        assert queued(instance, found, now, {}) is None
+        queue = queued(instance, found, now + 301, known := {})
+    assert queue is not None
     assert known == {}, "both say it in their tags"
-    assert incident.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
-    assert incident.details["pipelines"] == ["clicks"]
+    assert queue.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
+    assert queue.details["pipelines"] == ["clicks"]
+    assert [each.key for each in roots(rooted([lag_of("clicks"), lag_of("orders"), queue]))] == [
+        "lag /lake of_orders 1",
+        "runs-queued",
+    ]
 
 
 def test_the_history_of_a_run_in_the_queue_is_read_once(monkeypatch: pytest.MonkeyPatch):
@@ -290,13 +307,13 @@ def test_the_history_of_a_run_in_the_queue_is_read_once(monkeypatch: pytest.Monk
         memory, late = Memory(), time.time() + 301
         for _ in range(3):
             memory = Memory.of(memory.cursor())
-            incident = queued(instance, found, AlertOptions(), late, memory.queue)
-            assert incident is not None
-            assert incident.details["runs"] == ids[:1]
+            problem = queued(instance, found, late, memory.queue)
+            assert problem is not None
+            assert problem.details["runs"] == ids[:1]
             assert memory.queue == dict(zip(ids, ["clicks", ""], strict=True))
         assert sorted(reads) == sorted(ids)
         instance.delete_run(ids[0])
-        assert queued(instance, found, AlertOptions(), late, memory.queue) is None
+        assert queued(instance, found, late, memory.queue) is None
         assert memory.queue == {ids[1]: ""}
 
 
@@ -317,10 +334,10 @@ def test_a_job_and_a_check_of_ones_own_are_watched(tmp_path: Path, instance: Dag
     run, of = instance.get_run_by_id(done.run_id), watched(found.get_repository_def())
     assert run is not None
     assert is_watched(instance, run, of)
-    incident = outcome(instance, run, of, AlertOptions()).incident
-    assert incident is not None
-    assert (incident.kind, incident.pipeline) == ("check-failed", "clicks")
-    assert incident.details["failed_checks"] == ["clicks/enriched_click_staged: my_own"]
+    problem = outcome(instance, run, of).problem
+    assert problem is not None
+    assert (problem.kind, problem.pipeline) == ("check-failed", "clicks")
+    assert problem.details["failed_checks"] == ["clicks/enriched_click_staged: my_own"]
     others = dg.materialize([other], instance=instance)
     unwatched = instance.get_run_by_id(others.run_id)
     assert unwatched is not None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from tests.assets.clicks import REASON, handmade, pipeline
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tidegate.orchestration.console.shown import plainly
 from tidegate.orchestration.console.shown import shown as lines
-from tidegate.pipelines.commands import RUN, Commands, advice
-from tidegate.pipelines.lake import StuckRow
-from tidegate.pipelines.runtime.status import Stuck, status
+from tidegate.pipelines.commands import VERIFY, Commands
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.facts.problem import Scope
+from tidegate.pipelines.facts.problems import LakeState, looked, problems
+from tidegate.pipelines.runtime.runner import Runner
+from tidegate.pipelines.runtime.status import status
 
 MINUTE = 60_000
 HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
@@ -25,7 +27,9 @@ HERE = Commands(Path("clicks.sql"), Path("/data/lake"))
 def shown(rows: HandmadeLake, now: int) -> str:
     """The lines of a status at this moment (ms, UTC)."""
     console = Console(file=io.StringIO(), width=200)
-    for item in lines(status(rows.lake, pipeline("block"), clock=lambda: now), HERE):
+    found = vars(status(rows.lake, pipeline("block"), clock=lambda: now))
+    listed = problems(rows.lake, now, Scope.of(rows.lake, pipeline("block")))
+    for item in lines(LakeState(**found, problems=tuple(listed)), HERE):
         console.print(item, soft_wrap=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -53,7 +57,7 @@ def test_an_epoch_that_nobody_finishes_is_named(tmp_path: Path) -> None:
     rows.planned(1, 0, 1)
     rows.begun(rows.probe, 4, 0)
     unfinished = shown(rows, 5 * MINUTE)
-    assert "click_event: epoch 4 is not finished, and nobody works on it. Its run failed, or was stopped." in unfinished
+    assert "\nclick_event: epoch 4 is not finished, and nobody works on it." in unfinished
     assert "enriched_click: epoch 1 is not finished, and nobody works on it." in unfinished
     assert "  next:  tidegate run clicks.sql --lake /data/lake   (goes on there, or shows why it cannot)" in unfinished
     with closing(rows.lake.leases("tidegate run", clock=lambda: 6 * MINUTE)) as leases:
@@ -74,20 +78,28 @@ def test_what_is_held_has_its_reasons_and_its_commands(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.epoch(1, {"rows": 7}, REASON)
     reported = shown(rows, 5 * MINUTE)
-    assert "Held: epoch 1 of enriched_click" in reported
-    assert "tidegate release clicks.sql enriched_click --lake /data/lake   (joins again)" in reported
-    assert "tidegate discard clicks.sql enriched_click --lake /data/lake   (quarantines them)" in reported
+    assert f"\nThe gate holds epoch 1 of enriched_click (7 rows). {REASON}   (since 1970-01-01" in reported
+    release, discard = (
+        f"tidegate {verb} clicks.sql enriched_click --lake /data/lake" for verb in ("release", "discard")
+    )
+    assert f"  next:  {release}   or   {discard}" in reported
 
 
-def test_what_is_stuck_has_a_command_where_its_error_had_one(tmp_path: Path) -> None:
+def test_what_is_stuck_has_a_command_and_is_in_the_json(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.begun(rows.build, 1, 0)
-    stuck = [
-        Stuck.of(StuckRow(name, 1, 1, 0, 0, kind="SourceError", what="it is gone", next=advice(command).stored()))
-        for name, command in (("clicks", RUN), (rows.build, ""))
+    for owner, command in ((rows.probe, VERIFY), (rows.build, "")):
+        error = SourceError("it is gone. It was there", next_command=command)
+        with Runner(pipeline("block"), rows.lake, spark=no_spark, clock=lambda: 0) as runner:
+            runner.stuck(owner, error)
+    text, look = shown(rows, 1000), looked(rows.lake, pipeline("block"))
+    assert "\nclick_event is stuck since 1970-01-01 00:00:00 UTC: it is gone; it was there." in text
+    assert [line for line in text.splitlines() if "next:  tidegate verify" in line or "(tries it again)" in line] == [
+        "  next:  tidegate run clicks.sql --lake /data/lake   (tries it again)",
+        "  next:  tidegate verify clicks.sql --lake /data/lake",
     ]
-    found = replace(status(rows.lake, pipeline("block"), clock=lambda: 0), stuck=tuple(stuck), inserts=())
-    reported = [str(line) for line in lines(found, HERE)]
-    assert [line for line in reported if "next:" in line] == ["  next:  tidegate run clicks.sql --lake /data/lake"]
-    as_json = json.loads(plainly(found, HERE, as_document=True) or "")
-    assert [item["next"] for item in as_json["stuck"]] == ["tidegate run clicks.sql --lake /data/lake", ""]
+    as_json = json.loads(plainly(look, HERE, as_document=True) or "")
+    assert [item["next"] for item in as_json["stuck"]] == ["", "tidegate verify clicks.sql --lake /data/lake"]
+    stuck = [item for item in as_json["problems"] if item["kind"] == "stuck"]
+    assert [(item["owner"], item["explained_by"]) for item in stuck] == [(rows.build, ""), (rows.probe, "")]
+    assert stuck[1]["next"] == ["tidegate verify clicks.sql --lake /data/lake"]

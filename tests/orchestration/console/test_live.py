@@ -20,7 +20,8 @@ from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.orchestration.console.screen import Screen
 from tidegate.orchestration.console.watching import watch
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.runtime.status import LakeStatus, status
+from tidegate.pipelines.facts.problems import looked
+from tidegate.pipelines.runtime.status import LakeStatus
 
 
 def looks(rows: HandmadeLake, stop: threading.Event, most: int = 3):
@@ -32,7 +33,7 @@ def looks(rows: HandmadeLake, stop: threading.Event, most: int = 3):
         rows.landed(rows.probe, len(seen), 100, at=0)
         if len(seen) == most:
             stop.set()
-        return status(rows.lake)
+        return looked(rows.lake)
 
     return look
 

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidegate.orchestration.commands.report import Written
 from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines import text
-from tidegate.pipelines.facts.run import PublishedEpoch, ReleasedInsert, Run, TickDone
+from tidegate.pipelines.facts.maintenance import MaintainedLake, MaintainedTable
+from tidegate.pipelines.facts.plan import Explanation, NextLanding, NextRelease, NextSteps
+from tidegate.pipelines.facts.quarantine import (
+    Quarantine,
+    QuarantinedInsert,
+    QuarantinedLot,
+    QuarantinedRow,
+    ShownRows,
+    Taken,
+)
+from tidegate.pipelines.facts.run import (
+    LandedSource,
+    NothingPublished,
+    PublishedEpoch,
+    ReleasedInsert,
+    Run,
+    StuckStep,
+    TickDone,
+)
+from tidegate.pipelines.facts.verification import Verification
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.records.document import as_json
+from tidegate.pipelines.records.kinds import facts_of
 from tidegate.pipelines.runtime.continuous import Tick
+from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released
+from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus, Stuck
+from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.text import sentence
-from tidegate.quality_checks.against_source import RowDifference
+from tidegate.quality_checks.against_source import Reconciliation, RowDifference, SourceReconciliation
 
 PLAN: Any = SimpleNamespace(pins=())
 STAGED = StagedRow("insert enriched", 1, 2, "", 0, "", [], {"to:publish": 5, "to:quarantine": 2, "to:drop": 1_003}, {})
@@ -80,3 +106,32 @@ def test_a_key_that_differs_is_shown_plainly() -> None:
 )  # fmt: skip
 def test_an_errors_text_is_one_sentence_without_its_stop(text: str, one: str) -> None:
     assert sentence(text) == one
+
+
+DOCUMENTED = {
+    "`status`": (
+        LakeStatus, SourceStatus, InsertStatus, WhereRowsAre, Stuck,
+    ),
+    "`run`": (Run, LandedSource, ReleasedInsert),
+    "`run --continuous`": (TickDone, StuckStep),
+    "`run --dry-run`": (NextSteps, NextLanding, NextRelease),
+    "`release`, `discard`": (PublishedEpoch, NothingPublished),
+    "`verify`": (Verification, VerifyReport),
+    "`reconcile`": (Reconciliation, SourceReconciliation),
+    "`quarantine list`": (Quarantine, QuarantinedInsert, QuarantinedLot),
+    "`quarantine show`": (ShownRows, QuarantinedRow),
+    "`quarantine release`, `quarantine discard`": (Taken,),
+    "`maintain`": (MaintainedLake, MaintainedTable),
+    "`explain`": (Explanation,),
+    "`report`": (Written,),
+}  # fmt: skip
+PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(("command", "names"), re.findall(r"^\| (`.*?`) \| (.*) \|$", PAGE, re.MULTILINE))
+def test_the_names_of_the_page_are_those_of_the_records(command: str, names: str) -> None:
+    known = {each.name for record in DOCUMENTED[command] for each in facts_of(record) if not each.said}
+    written = set(re.findall(r"`(\w+)`", names))
+    assert written - known == set()
+    first = {each.name for each in facts_of(DOCUMENTED[command][0]) if not each.said}
+    assert first - written == set()

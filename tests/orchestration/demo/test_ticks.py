@@ -66,12 +66,12 @@ FLIP = Flip(2, 1000, {"file": "binlog.000001", "position": 4}, "binlog.000001:90
         (
             source("user_info", 137_632, LOADING),
             512_345,
-            "512,345 · user_info 17/124 chunks, 137,632 rows",
+            "512,345 · user_info 17 of 124 chunks, 137,632 rows",
         ),
         (
             source("user_info", 1_000_000, Chunks(124, 124), lag_ms=2400),
             512_345,
-            "512,345 · user_info 124/124 chunks, 1,000,000 rows",
+            "512,345 · user_info 124 of 124 chunks, 1,000,000 rows",
         ),
         (
             source("user_info", 1_060_000, Chunks(124, 124), FLIP, 2400),

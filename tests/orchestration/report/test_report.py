@@ -18,11 +18,14 @@ from typer.testing import CliRunner
 from tests.assets.clicks import REASON, handmade, pipeline, script
 from tests.orchestration.browser import chromium
 from tests.orchestration.services import ROOT
-from tests.pipelines.runtime.handmade import HandmadeLake
+from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
 from tidegate.orchestration.commands.app import app
-from tidegate.orchestration.report import gather, render
+from tidegate.orchestration.report import render
 from tidegate.pipelines.commands import Commands
-from tidegate.pipelines.lake import AlertRow, Lake, SplitRow
+from tidegate.pipelines.errors import SourceError
+from tidegate.pipelines.facts.report import gather
+from tidegate.pipelines.lake import Lake, SplitRow
+from tidegate.pipelines.runtime.runner import Runner
 
 VOID = {"meta", "br"}
 SECOND = 1_000
@@ -83,23 +86,6 @@ def rows(tmp_path: Path) -> HandmadeLake:
     counts = {"rows": 250, "matched": 247, "to:publish": 247, "to:quarantine": 3, "unmatched:deleted@user_info": 3}
     found.epoch(1, counts, at=30 * SECOND, publish=True)
     found.epoch(2, {"rows": 250, "matched": 1, "to:publish": 1, "to:quarantine": 249}, REASON, at=40 * SECOND)
-    found.lake.alerts.append(
-        [
-            AlertRow(
-                "clicks",
-                1,
-                1,
-                41 * SECOND,
-                "gate-held",
-                "open",
-                "k",
-                "the gate <b>holds</b> epoch 2",
-                "tidegate release",
-            )
-        ],
-        application="alerts",
-        version=1,
-    )
     return found
 
 
@@ -111,7 +97,7 @@ def page(rows: HandmadeLake) -> str:
 def test_the_page_says_all_of_it(page: str):
     said = text_of(page)
     for part in (
-        "The gate holds enriched_click.",
+        "The gate holds epoch 2 of enriched_click (250 rows). 2 rows have no match.",
         "Flow",
         "build, complete",
         "LEFT join by processing time",
@@ -126,31 +112,43 @@ def test_the_page_says_all_of_it(page: str):
         "2 rows have no match.",
         "Quarantine by reason",
         "the key was deleted (user_info)",
-        "Last alerts",
+        "Problems",
         "tidegate release",
         "enriched_click: 2 epochs",
     ):
         assert part in said, part
 
 
-def test_it_holds_all_that_it_shows_and_data_is_escaped(page: str):
+def test_it_holds_all_that_it_shows(page: str):
     text_of(page)
     assert "url(" not in page.replace("url(#tip)", "")
     assert "@import" not in page
     assert re.findall(r"https?://", page) == []
-    assert "<b>holds" not in page
-    assert "&lt;b&gt;holds&lt;/b&gt;" in page
 
 
 def test_who_reads_no_further_than_the_head_knows_why_and_what_to_do(rows: HandmadeLake):
     commands = Commands(Path("/srv/clicks.sql"), Path("/data/lake"))
     said = text_of(render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND), commands))
     head = said.partition("landed, all sources")[0]
-    assert "enriched_click, epoch 2: why, and what to do 2 rows have no match." in head
-    assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake joins the rows again" in head
-    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake quarantines them" in head
+    assert "The gate holds epoch 2 of enriched_click (250 rows). 2 rows have no match." in head
+    assert "tidegate release /srv/clicks.sql enriched_click --lake /data/lake" in head
+    assert "tidegate discard /srv/clicks.sql enriched_click --lake /data/lake" in head
     quarantine = said.partition("Quarantine by reason")[2]
     assert "tidegate quarantine show /srv/clicks.sql enriched_click --lake /data/lake" in quarantine
+
+
+def test_the_page_is_red_while_a_source_has_failed(tmp_path: Path):
+    rows = handmade(tmp_path / "lake")
+    rows.landed(rows.build, 1, at=20 * SECOND, lag_ms=0, flip=1)
+    rows.landed(rows.probe, 1, 5, at=20 * SECOND, lag_ms=0)
+    rows.epoch(1, {"rows": 5, "matched": 5, "to:publish": 5}, at=30 * SECOND, publish=True)
+    with Runner(rows.pipeline, rows.lake, spark=no_spark, clock=lambda: 40 * SECOND) as runner:
+        green = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
+        runner.stuck(rows.probe, SourceError("the <b>topic</b> is gone"))
+        red = render(gather(rows.lake, pipeline("block"), clock=lambda: 60 * SECOND))
+    assert '<p class="verdict good">Everything that may be released is published.' in green
+    assert '<p class="verdict bad">click_event is stuck since 1970-01-01 00:00:40 UTC: the &lt;b&gt;topic' in red
+    assert "<b>topic" not in red
 
 
 def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
@@ -158,19 +156,19 @@ def test_a_build_that_nobody_loads_and_one_that_somebody_loads(tmp_path: Path):
     rows.begun(rows.build, 1, 10 * SECOND)
     rows.landed(rows.probe, 1, 5, at=20 * SECOND)
     said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "Nobody loads user_info tidegate run SCRIPT goes on where the last run stopped" in said
+    assert "Nobody works on user_info. tidegate run SCRIPT (goes on where it stopped)" in said
     with closing(rows.lake.leases("tidegate run of somebody")) as leases:
         leases.acquire(rows.build)
         said = text_of(render(gather(rows.lake, pipeline("block"))))
-    assert "user_info is being loaded by tidegate run of somebody" in said
-    assert "Nobody loads" not in said
+    assert "enriched_click waits until user_info is complete." in said
+    assert "Nobody works" not in said
 
 
 def test_a_lake_where_nothing_has_run_has_a_page(tmp_path: Path):
     found = render(gather(Lake(tmp_path / "lake"), pipeline()))
     said = text_of(found)
     assert "Waiting for user_info: no row is released before its flip." in said
-    assert "Nobody was alerted." in said
+    assert "There is none." in said
 
 
 def test_the_command_writes_it_without_spark(rows: HandmadeLake, tmp_path: Path):
@@ -187,17 +185,6 @@ def test_the_command_writes_it_without_spark(rows: HandmadeLake, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["page"] == str(out)
     assert out.read_text().startswith("<!doctype html>")
-
-
-@pytest.mark.parametrize(("name", "expected"), [((), "Nobody was alerted."), (("--name", "clicks"), "epoch 2")])
-def test_alerts_are_found_by_the_name_that_the_pipeline_has_where_it_runs(
-    rows: HandmadeLake, tmp_path: Path, name: tuple[str, ...], expected: str
-):
-    path, out = tmp_path / "other.sql", tmp_path / "page.html"
-    path.write_text(script("block"))
-    done = CliRunner().invoke(app, ["report", str(path), "--lake", str(rows.lake.root), "--out", str(out), *name])
-    assert done.exit_code == 0, done.output
-    assert expected in text_of(out.read_text()).partition("Last alerts")[2]
 
 
 def test_watermarks_that_have_a_time_are_drawn(tmp_path: Path):

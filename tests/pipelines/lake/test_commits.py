@@ -210,10 +210,31 @@ def asks_for(path: Path, *features: str, of_readers: Sequence[str] = ()) -> None
     (path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
 
 
+def sets_a_property(path: Path) -> None:
+    """delta-rs adds the type VARIANT to what a table with features asks for, whatever the property."""
+    asks_for(path, "timestampNtz", of_readers=["timestampNtz"])
+    DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert "variantType" in (DeltaTable(path).protocol().reader_features or ())
+
+
+def has_a_variant(path: Path) -> None:
+    asks_for(path, "variantType", of_readers=["variantType"])
+    (described,) = (
+        json.loads(line)["metaData"]
+        for line in (path / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+        if "metaData" in json.loads(line)
+    )
+    fields = json.loads(described["schemaString"])["fields"]
+    fields.append({"name": "v", "type": "variant", "nullable": True, "metadata": {}})
+    described["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    (path / "_delta_log" / f"{2:020}.json").write_text(json.dumps({"metaData": described}))
+
+
 HARMLESS: dict[str, Callable[[Path], object]] = {
     "clustering": lambda path: asks_for(path, "clustering", "domainMetadata"),
     "vacuumProtocolCheck": lambda path: asks_for(path, "vacuumProtocolCheck", of_readers=["vacuumProtocolCheck"]),
     "appendOnly": lambda path: DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"}),
+    "a property set by delta-rs": sets_a_property,
 }
 
 
@@ -221,6 +242,9 @@ HARMLESS: dict[str, Callable[[Path], object]] = {
 def test_files_are_added_whatever_else_the_table_is_used_for(table: Path, feature: str) -> None:
     HARMLESS[feature](table)
     assert add(table, 1) == 1
+    opened = delta_log.opened(table)
+    assert opened is not None
+    assert delta_log.plain(opened)
     files = delta_log.all_files(DeltaTable(table))  # whose dataset knows not all of these features
     assert sorted(pq.read_table(files)["id"].to_pylist()) == [0, 1]
 
@@ -229,6 +253,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "rowTracking": lambda path: asks_for(path, "rowTracking", "domainMetadata"),
     "inCommitTimestamp": lambda path: asks_for(path, "inCommitTimestamp"),
     "typeWidening": lambda path: asks_for(path, "typeWidening", of_readers=["typeWidening"]),
+    "variantType": has_a_variant,
     "delta.constraints.small": lambda path: DeltaTable(path).alter.add_constraint({"small": "id < 10"}),
 }
 

@@ -12,13 +12,14 @@ import pytest
 
 from tests.pipelines.runtime.plans import release, taken
 from tidegate.pipelines.lake import SplitWatermark, StagedRow, WatermarkRow
-from tidegate.pipelines.pictures import bar_of, markdown, outcomes, watermarks
+from tidegate.pipelines.pictures import bar_of, outcomes, watermarks
 from tidegate.pipelines.pictures.svg import (
     Bar,
     Line,
     Span,
     length,
     lying,
+    markdown,
     moment,
     round_times,
     stacked,
@@ -97,6 +98,8 @@ def log_row(*splits: SplitWatermark) -> WatermarkRow:
 def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() -> None:
     drawn = watermarks(log_row(split("b", 9_000), split("a", 5_000), split("c", 7_000, idle=True)), blocked=["b"])
     assert drawn is not None
+    drawn = drawn.svg
+    assert drawn is not None
     names = re.findall('class="name"[^>]*>(.*?)<', drawn)
     assert names == ["a", "c", "b"]
     assert re.findall('class="(good|mute|bad)"', drawn) == ["good", "mute", "bad"]
@@ -105,6 +108,8 @@ def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() ->
 def test_splits_that_are_too_many_to_draw_are_counted_on_a_last_line() -> None:
     for splits, last in ((30, "s29"), (31, "and 1 further on"), (64, "and 34 further on")):
         drawn = watermarks(log_row(*(split(f"s{number}", 1_000 + number) for number in reversed(range(splits)))))
+        assert drawn is not None
+        drawn = drawn.svg
         assert drawn is not None
         names = re.findall('class="name"[^>]*>(.*?)<', drawn)
         assert names[:30] == [f"s{number}" for number in range(30)]

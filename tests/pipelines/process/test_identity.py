@@ -245,3 +245,14 @@ def test_what_a_function_takes_from_elsewhere_is_part_of_it(
     assert defined(text.replace("1", "3"), HELPERS.replace("1", "3")) != first
     for name in modules:
         sys.modules.pop(name, None)
+
+
+def test_where_a_module_lies_is_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is made of `__file__` begins with its folder, which is another one when a project is moved."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    placed = MODULE.replace("FACTOR = 3", "import os\nHERE = os.path.dirname(__file__)\nDATA = [HERE + '/data', 3]")
+    placed = placed.replace("doubled(number) * FACTOR", "len(open(__file__).read() + HERE + DATA[0])")
+    for of in (definition_of, identity_of):
+        first = identity_in(tmp_path / f"{of.__name__} one", placed, of=of)
+        assert identity_in(tmp_path / f"{of.__name__} two", placed, of=of) == first
+        assert identity_in(tmp_path / f"{of.__name__} three", placed.replace("/data", "/date"), of=of) != first

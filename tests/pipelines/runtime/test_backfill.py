@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.processes.test_processes import timed
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
+from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.lake import upkeep
 from tidegate.pipelines.runtime.epochs.position import Waiting
@@ -322,6 +323,13 @@ def test_a_new_snapshot_never_takes_the_history_of_what_is_out(spark: SparkSessi
     assert play.upto() == ALL
     play.harness.runner.advance("rates", resnapshot=True)
     play.upto(rates=310, orders=310)
-    with pytest.raises(PlanningError, match="rates was read from a new snapshot since this span was released"):
+    with pytest.raises(
+        PlanningError, match="rates was read from a new snapshot since this span was released"
+    ) as caught:
         fill(play, 0, 300)
+    assert play.out == ALL
+    command = caught.value.advice.parts[0]
+    assert isinstance(command, NextCommand)
+    since = datetime.fromisoformat(command.arguments[1])
+    play.harness.runner.backfill("converted", (round(since.timestamp() * 1000), at_ms(400)))
     assert play.out == ALL

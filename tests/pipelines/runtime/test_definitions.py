@@ -30,10 +30,16 @@ from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
-from tidegate.pipelines.runtime.landing.opening import position_of
+from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
-from tidegate.pipelines.runtime.stored_definitions import declares, defined_at, left_behind, mixed_definitions
+from tidegate.pipelines.runtime.stored_definitions import (
+    declares,
+    defined_at,
+    inserts_beside,
+    left_behind,
+    mixed_definitions,
+)
 from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import digest_of, table_form
@@ -193,12 +199,31 @@ def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(t
     lake = Lake(tmp_path)
     landed = Definitions(lake, pipeline, {"BROKER": "b:9092"}, lambda: 0)
     store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
+    store(lake, WatermarkRow("orders", 1, 1, 0, 1, 0, False))
     landed.number("insert copied")
     assert as_defined(lake, pipeline, "copied") is pipeline
     with pytest.raises(PlanningError, match="the environment has no BROKER"):
         Definitions(lake, pipeline, {}, lambda: 0).require()
     other = compile_script(script.replace("'paying'", "'orders'"))
     assert as_defined(lake, other, "copied") is not other
+
+
+def test_the_insert_of_another_script_has_its_target_where_that_script_lies(tmp_path: Path) -> None:
+    """Retention asks for it. A script that is moved with its lake takes its target along."""
+    script = SCRIPT.replace("gender STRING) WITH ('connector' = 'scripted');", "gender STRING) WITH ({});")
+    script = script.format("'connector' = 'delta', 'path' = 'out/enriched'")
+    first = tmp_path / "first"
+    other = compile_script(SCRIPT.partition("INSERT")[0].replace("enriched", "others"))
+    written = compile_script(script, path=str(first / "scripts" / "a.sql"))
+    found = Definitions(Lake(first / "lake"), written, {}, lambda: 0)
+    store(found.lake, source_row("insert enriched", 1, 1, 0, Step({}), found.number("insert enriched")))
+    for folder in (first, tmp_path / "second"):
+        if folder != first:
+            first.rename(folder)
+        lake = Lake(folder / "lake")
+        beside = inserts_beside(lake, other, "users")["enriched"]
+        assert beside is not None
+        assert str(lake.target_path(beside.table("enriched"))) == str(folder / "scripts" / "out" / "enriched")
 
 
 def test_an_epoch_has_the_definition_that_held_when_it_was_planned(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from tests.pipelines.runtime.grown import ROWS, asked_at, decoded, grow, grown, 
 from tests.pipelines.runtime.handmade import HandmadeLake, mark, no_spark, store, store_together, verdict_of
 from tests.pipelines.runtime.plans import STATE, release, taken
 from tests.pipelines.runtime.processes import functions as fn
-from tidegate.orchestration.report.facts import MOST_POINTS, gather
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext
+from tidegate.pipelines.facts.report import MOST_POINTS, gather
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.records import NewerRecord
 from tidegate.pipelines.lake.stream import Stream
@@ -37,7 +37,6 @@ from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import history_of, newest_epochs
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.epochs.processed import Given, Processed, TakenSoFar, processed_by
-from tidegate.pipelines.runtime.landing.opening import position_of
 from tidegate.pipelines.runtime.ledger import (
     CHECKPOINT,
     Done,
@@ -51,6 +50,7 @@ from tidegate.pipelines.runtime.ledger import (
 )
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
 from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
+from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, removal, removed, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner

@@ -19,7 +19,8 @@ from tests.cases import searched
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tests.pipelines.runtime.test_indexes import land
 from tests.pipelines.versions.test_index import KINDS, Row, cases, made, order, written
-from tidegate.orchestration.alerts.incident import Incident
+from tidegate.orchestration.alerts.message import Message
+from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.runtime import nearest
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.indexes import Indexed
@@ -77,7 +78,8 @@ def test_each_key_once_with_its_nearest_version(harness: Harness):
     assert found[2].nearest.startswith("deleted")
     assert "after the pin" in found[3].nearest
     assert found[9].nearest.startswith("none up to epoch")
-    (shown,) = [line for line in Incident("k", "lag", "t", keys=(found[9],)).body().splitlines() if "user_id" in line]
+    message = Message.begun(Problem("k", "lag", "t", keys=(found[9],)))
+    (shown,) = [line for line in message.body.splitlines() if "user_id" in line]
     assert shown.strip().startswith("user_id = 9: the key is not in the table (user_info); nearest version: none up to")
 
 

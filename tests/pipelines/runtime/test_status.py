@@ -150,13 +150,12 @@ def test_a_status_is_json(made: HandmadeLake) -> None:
     assert found["inserts"][0]["pins"] == [{"table": "users", "generation": 1, "epoch": 1, "flip_epoch": 1}]
 
 
-def test_rows_that_do_not_add_up_are_reported_in_red_unless_somebody_works_on_them(made: HandmadeLake) -> None:
+def test_rows_that_do_not_add_up_are_reported_unless_somebody_works_on_them(made: HandmadeLake) -> None:
     made.landed("users", 1, 5, flip=1)
     made.landed("clicks", 1, 10)
     made.released(1, 0, 1, matched=4)
     found = settled_status(made.lake, made.pipeline)
     problem = "enriched: of 10 rows of clicks that landed, 4 are in a place"
-    assert any(problem in line and "6 too few" in line for line in rendered(found))
     assert found.to_json()["imbalanced"] == ["enriched"]
     result = CliRunner().invoke(app, ["status", "--lake", str(made.root)])
     assert (result.exit_code, problem in result.stdout) == (1, True)

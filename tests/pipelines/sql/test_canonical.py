@@ -129,12 +129,18 @@ def test_the_stored_statements_make_the_same_insert_and_hold_no_secret() -> None
             assert computes(again, again.insert(insert.id)) == computes(pipeline, insert)
 
 
-def test_the_stored_statements_know_where_a_relative_path_began(tmp_path: Path) -> None:
-    script = SCRIPT.replace("/data/named", "named")
-    pipeline = compile_script(script, path=str(tmp_path / "script.sql"))
-    again = compile_script(statements_of(pipeline, pipeline.insert("named")))
-    assert again.table("named").options["path"] == str(tmp_path / "named")
-    assert insert_form(again, again.insert("named")) == insert_form(pipeline, pipeline.insert("named"))
+def test_a_path_is_as_the_script_writes_it(tmp_path: Path) -> None:
+    """Where it begins is not in it, so a script that is moved with its folder defines the same."""
+    made = []
+    for folder, written in (("one", "named"), ("two", "./x/../named/"), ("two", "file:///named")):
+        script = SCRIPT.replace("/data/named", written)
+        pipeline = compile_script(script, path=str(tmp_path / folder / "script.sql"))
+        again = compile_script(statements_of(pipeline, pipeline.insert("named")))
+        assert again.table("named").options["path"] == written
+        made.append(insert_form(pipeline, pipeline.insert("named")))
+        assert insert_form(again, again.insert("named")) == made[-1]
+    assert made[0] == made[1] != made[2]
+    assert (made[0]["target path"], made[2]["target path"]) == ("named", "/named")
 
 
 @pytest.mark.parametrize("enforcer", ["ERROR", "DROP"])

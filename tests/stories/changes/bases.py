@@ -204,12 +204,12 @@ class Story:
 
 
 def state_of(lake: Path) -> dict[str, tuple[int, int]]:
-    """Every file that a lake keeps: its size and time. Leases and scratch are no state."""
+    """Every file that a lake keeps: its size and time. Leases, scratch, and why a run was refused are no state."""
     kept = (path for path in lake.rglob("*") if path.is_file())
     return {
         name: (path.stat().st_size, path.stat().st_mtime_ns)
         for path in kept
-        if not (name := str(path.relative_to(lake))).startswith(("_scratch", "_control/leases"))
+        if not (name := str(path.relative_to(lake))).startswith(("_scratch", "_control/leases", "_control/stuck"))
     }
 
 

@@ -161,9 +161,13 @@ def test_goes_on(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None
 
 ELSEWHERE = {
     "column of a source that becomes longer": "../../pipelines/runtime/test_definitions.py",
-    "any column of a source of which nothing has ever been committed, such as one whose first run fails at a value": (
-        "../../pipelines/runtime/test_definitions.py"
+    "anything of a source of which no row has ever landed, such as one whose first run fails at a value": (
+        "test_advice.py"
     ),
+    "anything of an INSERT of which no epoch was ever staged, such as one whose first run fails at a value": (
+        "test_advice.py"
+    ),
+    "where a source begins (`scan.startup.*`, `hybrid.switch`)": ("../../pipelines/sources/mysql_cdc/test_advice.py"),
     "expression that fails at a row": "test_mending.py",
     "table that two scripts share and declare differently": "test_two_scripts.py",
     "an alias that has meant another build; with `'gate.proof' = 'columns'` and several joins any alias": (

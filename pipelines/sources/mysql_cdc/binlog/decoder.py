@@ -52,15 +52,18 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import (
     schema_of,
 )
 from tidegate.pipelines.sources.mysql_cdc.binlog.statements import ddl, query
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.shape import Shape
 from tidegate.pipelines.sources.mysql_cdc.binlog.stream import (
     CommitTimes,
     Events,
     EventStream,
     gtid_indices,
+    is_half_of_alter,
     require_known,
 )
 from tidegate.pipelines.sources.mysql_cdc.errors import BinlogEnded, BinlogError, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.names import CASE_MATTERS, Lower
+from tidegate.pipelines.syntax.types import quoted
 
 Indices = NDArray[np.intp]
 
@@ -77,10 +80,13 @@ _MARIADB = b"MariaDB"
 
 @dataclass(frozen=True)
 class _Known:
-    """What a table id means. `reader` is None for another table than the wanted one: its columns are not parsed."""
+    """What a table id means. `reader` is None for another table than the wanted one: its columns are not parsed.
+    `changes_ours`: foreign keys may change rows of the wanted one where rows of this one change."""
 
     body: bytes
     reader: TableReader | None
+    name: str = ""
+    changes_ours: bool = False
 
 
 class TableIds:
@@ -130,6 +136,8 @@ class TableIds:
                     f"rows of the table id {table_id} come before its table map: the range begins inside a transaction",
                     where=events.place(int(now[0])),
                 )
+            if len(now) and known and known.changes_ours:
+                self._require_cascades(events, now, known.name)
             if len(now) and known and known.reader:
                 partial = now[events.types[now] == Event.PARTIAL_UPDATE_ROWS]
                 if len(partial):
@@ -148,10 +156,32 @@ class TableIds:
     def _read(self, events: Events, index: int) -> _Known:
         body, place = events.body(index)[POST_HEADER_BYTES:], events.place(index)
         database, name = table_name(body)
+        changes_ours = self._wanted.cascades.follow(database, name, self._lower)
         if not self._wanted.is_named(database, name, self._lower):
-            return _Known(body, None)
+            return _Known(body, None, f"{database}.{name}", changes_ours)
         seen = parse(body, place, mariadb=self._mariadb)
-        return _Known(body, TableReader(self._wanted, seen, self._collations, place))
+        return _Known(body, TableReader(self._wanted, seen, self._collations, place), str(self._wanted), changes_ours)
+
+    def _require_cascades(self, events: Events, rows: Indices, table: str) -> None:
+        """No row was changed in a way that foreign keys may have gone on with below the log."""
+        kinds = KIND_OF[events.types[rows]]
+        updates = (kinds == Kind.UPDATE) | (events.types[rows] == Event.PARTIAL_UPDATE_ROWS)
+        changes = rows[updates | (kinds == Kind.DELETE)]
+        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
+        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
+        if len(silent):
+            keys = ", ".join(f"DROP FOREIGN KEY {quoted(name)}" for name in self._wanted.cascades.names)
+            own = f"{quoted(self._wanted.database)}.{quoted(self._wanted.name)}"
+            raise UnsupportedEvent(
+                f"rows of {table} were changed by a server that does not log the cascades of foreign keys, and"
+                f" {self._wanted} has such keys: what they did to it is not in this binlog",
+                where=events.place(int(silent[0])),
+                next_command=then(
+                    f"ALTER TABLE {own} {keys}   (on the server that the rows come from; or define them again with NO"
+                    " ACTION. A server that was upgraded needs neither)",
+                    FRESH,
+                ),
+            )
 
 
 def _table_ids(events: Events, indices: Indices) -> NDArray[np.int64]:
@@ -196,6 +226,10 @@ class Decoder:
         self._temporary: dict[int, set[int]] = {}
         """Connections that have a TEMPORARY table of the wanted one's name, by the server that they are connections of:
         a replica logs those of its source under the source's own numbers."""
+        self._shapes: dict[str, Shape] = {}
+        """The shapes of declared columns that were altered."""
+        self._half_of_alter = False
+        """Whether the current event group is a part of an ALTER that another one ends."""
         self._distributed: set[tuple[str, ...]] = set()
         """The XA transactions that were read to their end and have no row of the table."""
         self._rows_since_begin = False
@@ -223,22 +257,23 @@ class Decoder:
 
     def _changes(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
         """Rows of the events between statements, all at once; and what each statement means."""
-        first = 0
+        first, begins = 0, gtid_indices(events)
         for index in [*_statements(events), len(events)]:
             yield from self._rows(events[first:index], times[first:index])
+            begun = begins[(begins >= first) & (begins < index)]
+            if len(begun):
+                self._half_of_alter = is_half_of_alter(events, int(begun[-1]))
             if index == len(events):
                 return
             if events.types[index] == Event.XA_PREPARE:
                 self._refuse_distributed(events.place(index), self._rows_since_begin)
             elif events.types[index] == Event.TRANSACTION_PAYLOAD:
                 yield from self._compressed_transaction(events, index, int(times[index]))
-            else:
+            elif not self._half_of_alter:
                 yield from self._statement(events, index, int(times[index]))
             first = index + 1
 
     def _rows(self, events: Events, times: Offsets) -> Iterator[pa.RecordBatch]:
-        if self._table.cascades:
-            self._require_cascades(events)
         last_rows = -1
         for reader, indices in self._ids.row_events(events):
             last_rows = max(last_rows, int(indices[-1]))
@@ -262,25 +297,6 @@ class Decoder:
         begins = gtid_indices(events)
         self._rows_since_begin &= not len(begins)
         self._rows_since_begin |= last_rows > (begins[-1] if len(begins) else -1)
-
-    def _require_cascades(self, events: Events) -> None:
-        """No row of any table was changed in a way that foreign keys may have gone on with below the log."""
-        kinds = KIND_OF[events.types]
-        updates = (kinds == Kind.UPDATE) | (events.types == Event.PARTIAL_UPDATE_ROWS)
-        changes = np.flatnonzero(updates | (kinds == Kind.DELETE))
-        flags = unsigned_at(events.data, events.starts[changes] + HEADER_BYTES + TABLE_ID_BYTES, 2)
-        silent = changes[flags & (_NO_FOREIGN_KEYS | _CASCADES_LOGGED) == 0]
-        if len(silent):
-            raise UnsupportedEvent(
-                f"rows were changed by a server that does not log the cascades of foreign keys, and {self._table} has"
-                " such keys: what they did to it is not in this binlog",
-                where=events.place(int(silent[0])),
-                next_command=then(
-                    f"ALTER TABLE {self._table} DROP FOREIGN KEY …   (on the server that is read; or define it again"
-                    " with NO ACTION. A server that was upgraded needs neither)",
-                    FRESH,
-                ),
-            )
 
     def _read(self, reader: TableReader, events: Events, indices: Indices) -> Rows | None:
         try:
@@ -317,7 +333,14 @@ class Decoder:
         )
         origin = int(unsigned_at(events.data, events.starts[index : index + 1] + SERVER_AT, 4)[0])
         temporary = self._temporary.setdefault(origin, set())
-        judged = ddl.judge(statement, self._table, temporary=temporary, lower=self._lower, where=place)
+        judged = ddl.judge(
+            statement,
+            self._table,
+            temporary=temporary,
+            shapes=self._shapes,
+            lower=self._lower,
+            where=place,
+        )
         if judged.effect is ddl.Effect.UNDO and self._rows_since_begin:
             raise UnsupportedEvent(
                 "a transaction that also changed tables which know no ROLLBACK was rolled back; its rows are in the"

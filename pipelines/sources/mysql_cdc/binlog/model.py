@@ -73,14 +73,48 @@ class BinlogRange:
 
 
 @dataclass(frozen=True)
+class Cascades:
+    """What foreign keys change of a table by themselves: `names` of the keys, and the tables whose changes they follow,
+    as database and name: parents, their parents, and so on. `parents` is None where not all of them can be seen."""
+
+    names: tuple[str, ...] = ()
+    parents: frozenset[tuple[str, str]] | None = frozenset()
+
+    def follow(self, database: str, name: str, lower: Lower) -> bool:
+        """Whether a change of that table may go on to this one."""
+        if self.parents is None:
+            return bool(self.names)
+        changed = database.translate(lower), name.translate(lower)
+        return any(changed == (place.translate(lower), parent.translate(lower)) for place, parent in self.parents)
+
+    def __or__(self, other: Cascades) -> Cascades:
+        unseen = self.parents is None or other.parents is None
+        parents = None if unseen else frozenset({*(self.parents or ()), *(other.parents or ())})
+        return Cascades(tuple(dict.fromkeys((*self.names, *other.names))), parents)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"names": [*self.names], "parents": None if self.parents is None else sorted(self.parents)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Cascades:
+        parents = values["parents"]
+        found = None if parents is None else frozenset((str(place), str(name)) for place, name in parents)
+        return cls(tuple(values["names"]), found)
+
+
+NO_CASCADES = Cascades()
+
+
+@dataclass(frozen=True)
 class WantedTable:
     """A table to read, with the declared columns in output order and the columns of the declared primary key.
 
-    `columns` are as information_schema described them when the generation began (a column may have been dropped
-    since); their names are the output's names and are matched without regard to case. `other_key`: the table's own
+    `columns` are as wide as any that the generation has seen, up to when the range was planned (`widening.followed`);
+    their names are the output's names and are matched without regard to case. `before`: the same when the step before
+    was planned, for a range that its step begins with; else none. `other_key`: the table's own
     primary key is another, or there is none, so the declared one holds as long as an index does. `cascades_logged`:
-    the server logs what foreign keys change by themselves. `cascades`: there are such keys on the table, so that the
-    row events' flags must say so, too: what a replica has from another server its engine may change below the log.
+    the server logs what foreign keys change by themselves. `cascades`: those that do, so that the row events of their
+    tables must have the flag that says so: what a replica has from another server its engine may change below the log.
     `all_seen_from`: an XA transaction that commits from there on has logged its rows where the generation reads; None
     where that is not known, and then `xa_grant` is the statement that would make it known, if there is one.
     """
@@ -91,9 +125,10 @@ class WantedTable:
     primary_key: tuple[str, ...] = ()
     other_key: bool = False
     cascades_logged: bool = False
-    cascades: bool = False
+    cascades: Cascades = NO_CASCADES
     all_seen_from: BinlogPosition | None = None
     xa_grant: str = ""
+    before: tuple[SourceColumn, ...] = ()
 
     def is_named(self, database: str, name: str, lower: Lower) -> bool:
         """Whether a server that compares names by `lower` finds this table by these."""

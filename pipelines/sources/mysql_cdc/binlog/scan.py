@@ -75,6 +75,20 @@ def scan_borders(
                 yield borders
 
 
+def next_border(server: ServerOptions, place: BinlogPosition) -> BinlogPosition:
+    """Where the first transaction begins behind the event at `place`; where the binlog ends now, if none does. Raises
+    as `scan_borders` does."""
+    with closing(dump(server, place)) as chunks:
+        stream = EventStream(place, verify=False)
+        for chunk in chunks:
+            for events in stream.feed(chunk):
+                borders = borders_of(events)
+                behind = np.flatnonzero(borders.positions > place.position) if borders.file == place.file else [0]
+                if len(borders) and len(behind):
+                    return borders.place(int(behind[0]))
+        return stream.place
+
+
 def scan_gtids(
     server: ServerOptions, start: BinlogPosition, end: BinlogPosition
 ) -> Generator[tuple[BinlogPosition, str | None], None, None]:

@@ -228,6 +228,25 @@ def gtid_indices(events: Events) -> Offsets:
     return np.flatnonzero(begins)
 
 
+_GROUP_COMMIT, _DISTRIBUTED = 0x02, 0x40 | 0x80
+_START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08
+"""Flags of MariaDB's GTID event, and of its second byte of flags (`sql/log_event.h`, Gtid_log_event)."""
+
+
+def is_half_of_alter(events: Events, index: int) -> bool:
+    """Whether the GTID event `index` begins a START ALTER or a ROLLBACK ALTER: MariaDB's two-phase ALTER has its whole
+    text in these, too, and is done with COMMIT ALTER (`binlog_alter_two_phase`)."""
+    if events.types[index] != Event.MARIADB_GTID:
+        return False
+    body = events.body(index)
+    flags, at = body[12], 13  # past number and domain
+    if flags & _GROUP_COMMIT:
+        at += 8
+    if flags & _DISTRIBUTED:
+        at += 6 + body[at + 4] + body[at + 5]
+    return len(body) > at and bool(body[at] & (_START_ALTER | _ROLLBACK_ALTER))
+
+
 def begin_times(events: Events, begins: Offsets) -> Offsets:
     """The commit times of the transactions that begin at the events `begins`; microseconds, UTC."""
     starts = events.starts[begins]

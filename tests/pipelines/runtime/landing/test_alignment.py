@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.pipelines.runtime.handmade import store
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.lake import Lake, SplitWatermark, WatermarkRow
 from tidegate.pipelines.runtime.epochs import source_row
@@ -289,9 +290,9 @@ def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> Non
     positions = {source.table: source for source in found.sources}
     assert positions["a"].blocked == (Blocked("0", 1000, 50, ("b", "0")), Blocked("1", 1000, 4, ("b", "0"), 25_000))
     assert (positions["b"].blocked, positions["b"].idle_splits) == ((), ("1",))
-    shown = found.to_json()["sources"][0]["aligned"]
-    assert (shown["group"], shown["blocked"][0]["by"]) == ("g", ("b", "0"))
-    assert [item["next_rowtime"] for item in shown["blocked"]] == [None, 25_000]
+    aligned = found.to_json()["sources"][0]["aligned"]
+    assert (aligned["group"], aligned["blocked"][0]["by"]) == ("g", ["b", "0"])
+    assert [item["next_rowtime"] for item in aligned["blocked"]] == [None, 25_000]
     console = Console(width=200, file=io.StringIO(), record=True)
     for part in shown(found):
         console.print(part)

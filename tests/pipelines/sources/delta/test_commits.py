@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import SourceError
-from tidegate.pipelines.sources.delta.commits import MOST_NAMED, Commit, CommitLog, grouped
+from tidegate.pipelines.sources.delta.commits import MOST_NAMED, Commit, CommitLog, grouped, still_there
 
 ROWS = pa.table({"k": [1, 2]})
 
@@ -168,6 +169,29 @@ def test_a_file_whose_rows_a_commit_left_out_is_not_read_as_it_is():
     """A table's protocol may have been made plain after the commit that added it."""
     line = json.dumps({"add": {"path": "a.parquet", "dataChange": True, "deletionVector": {"storageType": "u"}}})
     assert not Commit(1, "added", "RESTORE", 0, (line,)).plain
+
+
+def test_what_commits_have_added_and_left():
+    first, second = commit_of("a.parquet", "b.parquet"), commit_of("c.parquet", version=2)
+    mend = replace(commit_of("d.parquet", version=3), effect="changed", removed=("b.parquet",))
+    left = still_there([first, second, mend])
+    assert left is not None
+    assert [(commit.version, commit.names) for commit in left] == [
+        (1, ["a.parquet"]),
+        (2, ["c.parquet"]),
+        (3, ["d.parquet"]),
+    ]
+    assert all(commit.effect == "added" for commit in left)
+    # A file that is there again, with a deletion vector, is the later commit's.
+    again = still_there([first, replace(commit_of("a.parquet", version=2), removed=("a.parquet",))])
+    assert again is not None
+    assert [commit.names for commit in again] == [["b.parquet"], ["a.parquet"]]
+    for other in (
+        replace(second, removed=("before.parquet",)),
+        replace(second, compacts=True),
+        replace(second, schema={"fields": []}),
+    ):
+        assert still_there([first, other]) is None
 
 
 def test_one_query_reads_commits_whose_files_have_names_of_their_own():

@@ -355,6 +355,27 @@ def test_rows_that_the_declaration_excludes(spark, tmp_path):
     assert failed.plan() is None
     write_deltalake(path, first.slice(0, 1), mode="append")
     assert failed.plan().summary == "versions 3-3 of 3"
+    read(spark, failed, 1)
+    # So are later versions, by what they have added and left; but not where older rows were written anew with them.
+    for number in (2, 3):
+        start = DeltaTable(path).version()
+        write_deltalake(path, pa.table({"k": [7, 8], "v": ["a", "abcd"], "at": first["at"].slice(0, 2)}), mode="append")
+        failed.plan()
+        assert failed.failure(spark).what.startswith(f"t: version {start + 1} of the Delta table: column v")
+        write_deltalake(path, pa.table({"k": [9], "v": ["b"], "at": first["at"].slice(0, 1)}), mode="append")
+        assert failed.failure(spark).what.startswith(f"t: version {start + 1} of the Delta table: column v")
+        if number == 2:
+            DeltaTable(path).delete("k = 8")
+            found = read(spark, failed, number).collect()
+            assert sorted((row["_op"], row["k"], row["_seq"]["file"]) for row in found) == [
+                ("c", 7, start + 3),
+                ("c", 9, start + 2),
+            ]
+            assert failed.source().landed(failed.steps[number], None).position == f"version {start + 3}"
+            assert failed.plan() is None
+        else:
+            DeltaTable(path).update(predicate="k = 1 OR k = 8", updates={"v": "'c'"})
+            assert failed.failure(spark).what.startswith(f"t: version {start + 1} of the Delta table: column v")
 
 
 @pytest.mark.parametrize("mode", ["snapshot", "added", "changed"])

@@ -126,6 +126,12 @@ def test_any_cut_gives_the_same_records(
         lines.BLOCK_BYTES = whole
 
 
+def test_a_quote_in_the_first_bytes_of_a_file_is_open_in_all_its_ranges(place: Path) -> None:
+    (place / "file").write_bytes(b'"\na')
+    records = next(records for records, oracle, _ in KINDS if oracle is of_csv)
+    assert read(place / "file", 1, records) == [(b'"\na', 0)]
+
+
 VALUES = st.recursive(
     st.sampled_from([1, "a", '"', "\\", '\\"', "[{,", "}]", ""]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["k", "]", '"']), inner, max_size=2),

@@ -10,6 +10,7 @@ from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
 from tidegate.assets.metadata import of_advance
+from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.status import status
@@ -37,8 +38,8 @@ def test_quarantine_keeps_message_and_reason_and_counts(room: Room, topics: Topi
     options = room.given(topic, format="json", format__on_error="quarantine")
     play = room.probe(options)
     done = play.advance()
-    shown = of_advance(play.lake, play.harness.pipeline.table("events"), done)
-    assert shown["details"].value["rejected messages"] == 2
+    metadata = of_advance(play.lake, play.harness.pipeline.table("events"), done)
+    assert metadata["details"].value["rejected messages"] == 2
     assert play.values() == [1, 2]
     first, second = play.rejected()
     assert (first["_split"], first["_offset"], first["_key"], first["_value"]) == (f"{topic}-0", 1, b"k", b"not json")

@@ -149,6 +149,7 @@ class Driver:
             clock=self.clock,
             progress=self.progress,
             spark=lambda: self.spark,
+            earlier_rows=lambda step: self.rows(step.epoch - 1),
         )
 
     @property

@@ -89,7 +89,9 @@ class MysqlServer:
 
     def connect(self, **settings: Any) -> pymysql.connections.Connection:
         """A connection as root, in autocommit."""
-        return pymysql.connect(unix_socket=str(self.socket), user="root", autocommit=True, **settings)
+        return pymysql.connect(
+            unix_socket=str(self.socket), user="root", autocommit=True, ssl_disabled=True, **settings
+        )
 
     def execute(self, *statements: str, database: str | None = None) -> tuple[tuple[Any, ...], ...]:
         """Run statements as root and return the rows of the last one."""

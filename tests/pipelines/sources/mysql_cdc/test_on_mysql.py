@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc import mysql_server, test_chunks, test_names, test_preflight
 from tests.pipelines.sources.mysql_cdc.binlog import neighbours
+from tests.pipelines.sources.mysql_cdc.binlog.statements import alters
 from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
+from tests.pipelines.sources.mysql_cdc.test_stops import explained
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
@@ -92,6 +95,7 @@ def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp
         assert sorted(mysql.execute("SELECT * FROM child")) == sorted(driver.state().values())
         mysql.execute("DROP TABLE child, parent")
         wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(mysql, case))]
+        wrong += alters.faults(mysql, but=("IF NOT EXISTS",))  # MariaDB's
         assert not wrong, "\n".join(wrong)
 
 
@@ -111,3 +115,57 @@ def test_cascades_below_the_binlog_are_refused(spark: SparkSession, folder: Path
         table = child(mysql)
         with pytest.raises(SourceError, match="such changes are not in the binlog"):
             Driver(spark, tmp_path, table).run()
+
+
+def test_a_replica_that_cascades_below_its_log_is_refused_at_the_parent_s_change(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """Of a source whose engine cascades, as MySQL 8 does; then the advice is followed on that source."""
+    native = mysql_server.running(tmp_path / "source", "--server-id=3", "--innodb-native-foreign-keys=ON")
+    with native as source, shop(tmp_path / "replica", "--server-id=2") as replica:
+        source.execute("CREATE USER repl@'%' IDENTIFIED BY 'x'", "GRANT REPLICATION SLAVE ON *.* TO repl@'%'")
+        replica.execute(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={source.port}, SOURCE_USER='repl',"
+            " SOURCE_PASSWORD='x', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1",
+            "START REPLICA",
+        )
+
+        def on_source(*statements: str) -> None:
+            source.execute(*statements, database="shop")
+            ((done,),) = source.execute("SELECT @@GLOBAL.gtid_executed")
+            assert replica.execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{done}', 60)") == ((0,),)
+
+        source.execute("CREATE DATABASE IF NOT EXISTS shop")
+        on_source(
+            "CREATE TABLE grand (id INT PRIMARY KEY)",
+            "CREATE TABLE parent (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES grand (id) ON UPDATE CASCADE)",
+            "CREATE TABLE child (id INT PRIMARY KEY, p INT,"
+            " CONSTRAINT of_parent FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+            "CREATE TABLE other (id INT PRIMARY KEY)",
+            "INSERT INTO grand VALUES (1), (2)",
+            "INSERT INTO parent VALUES (1), (2)",
+            "INSERT INTO child VALUES (1, 1), (2, 2)",
+            "INSERT INTO other VALUES (1)",
+        )
+        table = declare(replica.options("child"), {"id": "INT", "p": "INT"}, ["id"], name="user_info")
+        driver = Driver(spark, tmp_path / "rows", table)
+        driver.run()
+        on_source("DELETE FROM other", "UPDATE child SET p = 1 WHERE id = 2", "INSERT INTO grand VALUES (3)")
+        driver.run()
+        assert sorted(driver.state().values()) == [(1, 1), (2, 1)]
+        on_source("UPDATE grand SET id = 9 WHERE id = 1")
+        with pytest.raises(PySparkException) as failed:
+            driver.run()
+        error = explained(driver, failed.value)
+        assert "rows of shop.grand were changed by a server that does not log the cascades" in error.what
+        advised, _, note = error.next_command.partition("   (")
+        assert advised == "ALTER TABLE `shop`.`child` DROP FOREIGN KEY `of_parent`"
+        assert note.startswith("on the server that the rows come from")
+        assert "--resnapshot user_info" in note
+        on_source(advised)
+        again = Driver(spark, tmp_path / "again", table)
+        again.run()
+        on_source("UPDATE grand SET id = 7 WHERE id = 9", "DELETE FROM child WHERE id = 1")
+        again.run()
+        assert sorted(again.state().values()) == [(2, 9)]
+        assert replica.execute("SELECT * FROM child") == ((2, 9),)

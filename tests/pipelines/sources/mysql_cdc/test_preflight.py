@@ -16,9 +16,11 @@ from tidegate.pipelines.connectors.protocol import Comparable, SourcePosition
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.sources.mysql_cdc import CONNECTOR
-from tidegate.pipelines.sources.mysql_cdc.catalog import Server
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import NO_CASCADES, Cascades
+from tidegate.pipelines.sources.mysql_cdc.catalog import Server, read_cascades
 from tidegate.pipelines.sources.mysql_cdc.preflight import check_settings
 from tidegate.pipelines.syntax.dialect import parse_type
+from tidegate.pipelines.syntax.types import quoted
 
 
 def preflight(table: Table) -> None:
@@ -107,8 +109,7 @@ TABLES = {
     "no such column": Case(
         ("CREATE TABLE t (id INT PRIMARY KEY, gender INT)",),
         "the table has no column gendre; did you mean gender?",
-        "edit the CREATE TABLE of build; the table has id, gender. A lake that has landed the column stays as it is: "
-        "give the edited script another one (--lake DIR)",
+        "edit the CREATE TABLE of build; the table has id, gender",
         columns=(("id", "INT"), ("gendre", "INT")),
     ),
     "narrow type": Case(
@@ -275,6 +276,38 @@ def test_a_declared_length_or_digits_of_a_second_that_do_not_suffice(
     assert f"declare it as {fitting}" in error.what
 
 
+def test_the_tables_whose_changes_a_cascade_follows(database: Database) -> None:
+    other = f"{database.name}_`other`"
+    database.execute(
+        f"CREATE DATABASE {quoted(other)}",
+        f"CREATE TABLE {quoted(other)}.`great ``grand` (id INT PRIMARY KEY, x INT UNIQUE)",
+        "CREATE TABLE restricting (id INT PRIMARY KEY)",
+        "CREATE TABLE grand (id INT PRIMARY KEY, g INT, r INT,"
+        f" FOREIGN KEY (g) REFERENCES {quoted(other)}.`great ``grand` (x) ON UPDATE CASCADE,"
+        " FOREIGN KEY (r) REFERENCES restricting (id))",
+        "CREATE TABLE parent (id INT PRIMARY KEY, n INT, UNIQUE (id, n),"
+        " FOREIGN KEY (n) REFERENCES grand (id) ON DELETE SET NULL)",
+        "CREATE TABLE t (id INT PRIMARY KEY, p INT, q INT, r INT, KEY (p, q),"
+        " CONSTRAINT own FOREIGN KEY (r) REFERENCES t (id) ON DELETE CASCADE,"
+        " CONSTRAINT `to (p)` FOREIGN KEY (p, q) REFERENCES parent (id, n) ON DELETE CASCADE)",
+        "CREATE TABLE u (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES restricting (id))",
+        "CREATE OR REPLACE USER seer@'127.0.0.1'",
+        f"GRANT SELECT ON `{database.name}`.* TO seer@'127.0.0.1'",
+    )
+    with database.connect() as connection, connection.cursor() as cursor:
+        found = read_cascades(cursor, database.name, "t")
+        assert read_cascades(cursor, database.name, "u") == NO_CASCADES
+    own = {(database.name, name) for name in ("t", "parent", "grand")}
+    assert found == Cascades(("own", "to (p)"), frozenset({*own, (other, "great `grand")}))
+    with (
+        database.connect(user="seer", host="127.0.0.1", port=database.server.port) as connection,
+        connection.cursor() as cursor,
+    ):
+        unseen = read_cascades(cursor, database.name, "t")
+    assert unseen == Cascades(found.names, None)
+    database.execute("DROP TABLE t, parent, grand", f"DROP DATABASE {quoted(other)}", "DROP USER seer@'127.0.0.1'")
+
+
 def test_a_unique_key_without_nulls_will_do(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9) NOT NULL, UNIQUE (mail))")
     preflight(declare(database.options("t"), {"mail": "STRING"}, ["mail"]))
@@ -415,11 +448,11 @@ def test_settings_of_mysql(variable: str, value: str, says: str) -> None:
     assert list(check_settings(MYSQL)) == []
     (found,) = check_settings(replace(MYSQL, variables={**MYSQL.variables, variable: value}))
     assert says in found.what
-    assert f"SET GLOBAL {variable}" in found.fix
+    assert f"SET GLOBAL {variable}" in str(found.fix)
 
 
 def test_a_server_that_is_too_old_to_be_set_right() -> None:
     variables = {name: value for name, value in MYSQL.variables.items() if name != "binlog_row_metadata"}
     (found,) = check_settings(replace(MYSQL, variables=variables))
     assert found.what == "the server has no binlog_row_metadata, so it is too old"
-    assert found.fix == "use MariaDB 10.5 or MySQL 8, or a later one"
+    assert str(found.fix) == "use MariaDB 10.5 or MySQL 8, or a later one"

@@ -158,6 +158,12 @@ class TableReader:
             if known.name in self.table.primary_key and values.null_count:
                 what, mend = unreadable_key(known)
                 raise UnreadableKey(what, next_command=then(mend, FRESH))
+            if known.numbered and pc.any(pc.equal(values, pa.scalar(0, values.type))).as_py():  # type: ignore[attr-defined]
+                raise SchemaChanged(
+                    f"a row of {self.table} has 0 in {known.name}, which has become AUTO_INCREMENT: that gives it"
+                    " another number, which the log does not show",
+                    next_command=FRESH,
+                )
         return Rows(columns, ops, images.event, images.row)
 
     def _bodies(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Token, TokenReader, Unparsed
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.column import read_charset
+from tidegate.pipelines.sources.mysql_cdc.binlog.statements.query import Token, TokenReader
 from tidegate.pipelines.sources.mysql_cdc.names import lowered
 
 _VALUED = frozenset(
@@ -36,12 +37,15 @@ class Alteration:
     """What the actions of one ALTER TABLE do to the table. `rewrites`: why its rows, names or keys are not followed any
     more, in a few words; empty where they are. `tables`: (database or None, name) of other tables that take part."""
 
-    added: list[str] = field(default_factory=list)
+    added: list[tuple[str, bool]] = field(default_factory=list)
+    """Columns, and whether each was added only if it was not there."""
     dropped: list[str] = field(default_factory=list)
     modified: list[tuple[str, Sequence[Token], Sequence[Token]]] = field(default_factory=list)
-    """Columns with a new definition under the old name: (name, definition, the whole action)."""
+    """Columns with a new definition, by their old names: (name, definition, the whole action)."""
     renamed: list[tuple[str, str, Sequence[Token]]] = field(default_factory=list)
-    """Columns with the old definition under a new name: (old, new, the whole action)."""
+    """Columns with a new name: (old, new, the whole action)."""
+    converts: tuple[str, Sequence[Token]] | None = None
+    """The character set that every text was converted to, and the whole action."""
     tables: list[tuple[str | None, str]] = field(default_factory=list)
     unknown: list[Token] = field(default_factory=list)
     """The tokens of actions that have no meaning here."""
@@ -70,6 +74,7 @@ def _action(reader: TokenReader, part: Sequence[Token], found: Alteration) -> bo
     """One action. Returns whether it is the last one, whatever commas follow."""
     if any(reader.follows(keyword, "PARTITION") for keyword in (*_PARTITIONS_KEPT, "ADD")):
         return True
+    found.adds_cascade |= _cascades(part)
     if reader.accept("ADD"):
         _add(reader, found)
     elif reader.accept("DROP"):
@@ -85,8 +90,7 @@ def _action(reader: TokenReader, part: Sequence[Token], found: Alteration) -> bo
         reader.expect("WITH", "TABLE")
         found.tables.append(reader.table())
     elif reader.accept("CONVERT"):
-        _rewrites(found, part)
-        _convert(reader, found)
+        _convert(reader, part, found)
     elif reader.matches("MODIFY", "CHANGE"):
         _modify(reader, part, found)
     elif reader.matches("DISCARD", "IMPORT", "TRUNCATE"):
@@ -110,16 +114,21 @@ def _modify(reader: TokenReader, part: Sequence[Token], found: Alteration) -> No
     reader.accept("COLUMN")
     reader.past_if()
     name = reader.name()
-    if changes and lowered(reader.name()) != lowered(name):
-        _rewrites(found, part)
+    new = reader.name() if changes else name
+    if lowered(new) != lowered(name):
+        found.renamed.append((name, new, part))
+    _keeps_primary_key(reader.rest, found)
     found.modified.append((name, reader.rest, part))
+
+
+def _keeps_primary_key(definition: Sequence[Token], found: Alteration) -> None:
+    if any(token.matches("PRIMARY") for token in definition):
+        found.rewrites = found.rewrites or "its primary key was changed"
 
 
 def _add(reader: TokenReader, found: Alteration) -> None:
     rest = reader.rest
-    if any(token.matches("PRIMARY") for token in rest):
-        found.rewrites = found.rewrites or "its primary key was changed"
-    found.adds_cascade |= _cascades(rest)
+    _keeps_primary_key(rest, found)
     if reader.matches(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
         return
     if reader.matches("VECTOR") and any(reader.follows("VECTOR", after) for after in ("INDEX", "KEY", "(")):
@@ -128,13 +137,13 @@ def _add(reader: TokenReader, found: Alteration) -> None:
         found.rewrites = found.rewrites or f"ALTER TABLE … ADD {rest[0].text} …"
         return
     reader.accept("COLUMN")
-    reader.past_if()
+    unless_there = reader.past_if()
     if reader.matches("("):
         for part in _split(reader.group()):
             if not part[0].matches(*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "PRIMARY"):
-                found.added.append(TokenReader(part).name())
+                found.added.append((TokenReader(part).name(), unless_there))
     else:
-        found.added.append(reader.name())
+        found.added.append((reader.name(), unless_there))
 
 
 def _drop(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
@@ -186,19 +195,24 @@ def _rename(reader: TokenReader, part: Sequence[Token], found: Alteration) -> No
         found.tables.append(reader.table())
 
 
-def _convert(reader: TokenReader, found: Alteration) -> None:
+def _convert(reader: TokenReader, part: Sequence[Token], found: Alteration) -> None:
     """CONVERT TO CHARACTER SET …; MariaDB's CONVERT TABLE t TO PARTITION … and CONVERT PARTITION p TO TABLE t."""
     if reader.accept("TABLE"):
+        _rewrites(found, part)
         found.tables.append(reader.table())
         reader.expect("TO", "PARTITION")
     elif reader.accept("PARTITION"):
+        _rewrites(found, part)
         reader.name()
         reader.expect("TO", "TABLE")
         found.tables.append(reader.table())
     else:
         reader.expect("TO")
-        if not reader.matches("CHARACTER", "CHAR", "CHARSET"):
-            raise Unparsed
+        found.converts = read_charset(reader), part
+        if reader.accept("COLLATE"):
+            reader.take()
+        if not reader.done:
+            found.unknown += part
 
 
 def read_options(reader: TokenReader) -> Alteration:

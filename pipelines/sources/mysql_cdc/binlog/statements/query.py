@@ -192,11 +192,13 @@ class TokenReader:
         if not self.done:
             raise Unparsed
 
-    def past_if(self) -> None:
-        """Past IF EXISTS or IF NOT EXISTS."""
-        if self.accept("IF"):
+    def past_if(self) -> bool:
+        """Past IF EXISTS or IF NOT EXISTS. Returns whether it was there."""
+        found = self.accept("IF")
+        if found:
             self.accept("NOT")
             self.expect("EXISTS")
+        return found
 
     def past_wait(self) -> None:
         """Past WAIT n or NOWAIT (MariaDB)."""

@@ -18,7 +18,7 @@ from tests.pipelines.sources.mysql_cdc.binlog.made import COLLATIONS, FILE, STAR
 from tests.pipelines.sources.mysql_cdc.binlog.rows.test_table_map import FIXTURES, RECORDED
 from tidegate.pipelines.sources.mysql_cdc.binlog.decoder import Decoder
 from tidegate.pipelines.sources.mysql_cdc.binlog.events import ARTIFICIAL, PASSED_OVER, REFUSED, Chunk, Event
-from tidegate.pipelines.sources.mysql_cdc.binlog.model import BinlogPosition, WantedTable
+from tidegate.pipelines.sources.mysql_cdc.binlog.model import NO_CASCADES, BinlogPosition, Cascades, WantedTable
 from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_reader import schema_of
 from tidegate.pipelines.sources.mysql_cdc.errors import (
     BinlogEnded,
@@ -352,12 +352,18 @@ def test_without_names_the_fix_is_named() -> None:
         decode(log.chunk())
 
 
-def test_a_changed_type_is_an_error_even_without_its_alter() -> None:
+def test_a_value_is_of_the_type_that_is_followed_or_an_error() -> None:
     log = Log()
-    log.transaction(1)
-    table = replace(TABLE, columns=(SourceColumn("id", "bigint", "bigint(20)"),))
-    with pytest.raises(SchemaChanged, match=r"id of d\.t was bigint\(20\).* here the binlog has it as LONG"):
-        decode(log.chunk(), table=table)
+    log.transaction(300)
+
+    def followed_as(kind: str) -> list[dict[str, Any]]:
+        return decode(log.chunk(), table=replace(TABLE, columns=(SourceColumn("id", kind.split()[0], kind),)))
+
+    assert [row["id"] for row in followed_as("bigint")] == [300]
+    assert [row["id"] for row in followed_as("smallint unsigned")] == [300]
+    for kind in ("tinyint", "float", "varchar", "date"):
+        with pytest.raises(SchemaChanged, match=rf"id of d\.t is followed as {kind}; here the binlog has it as LONG"):
+            followed_as(kind)
 
 
 # --- files and ranges ------------------------------------------------------------------------------------------------
@@ -583,14 +589,22 @@ def test_a_change_whose_cascades_are_not_logged_stops_a_table_that_has_some(
         1, 2, table_id=6, kind=kind, flags=flags, columns=b"\x01\xff\xff" if "UPDATE" in kind.name else b"\x01\xff"
     )
     log.xid()
-    assert decode(log.chunk()) == []
-    if not stops:
-        assert decode(log.chunk(), table=replace(TABLE, cascades=True)) == []
-        return
-    with pytest.raises(UnsupportedEvent, match="does not log the cascades") as caught:
-        decode(log.chunk(), table=replace(TABLE, cascades=True))
-    assert f"{place}" in str(caught.value.where)
-    assert "--resnapshot" in caught.value.next_command
+    of_parents = Cascades(("c", "to `p"), frozenset({("d", "grandparent"), ("d", "PARENT")}))
+    lower = str.maketrans("PARENT", "parent")
+    elsewhere = Cascades(("c",), frozenset({("d", "other"), ("e", "parent")}))
+    for cascades in (NO_CASCADES, elsewhere):
+        assert decode(log.chunk(), table=replace(TABLE, cascades=cascades)) == []
+    for cascades in (of_parents, Cascades(("c", "to `p"), None), elsewhere | of_parents):
+        decoder = Decoder(replace(TABLE, cascades=cascades), COLLATIONS, start=START, lower=lower)
+        if not stops:
+            assert list(decoder.feed(log.chunk())) == []
+            continue
+        with pytest.raises(UnsupportedEvent, match=r"rows of d\.parent .* does not log the cascades") as caught:
+            list(decoder.feed(log.chunk()))
+        assert f"{place}" in str(caught.value.where)
+        dropped = "ALTER TABLE `d`.`t` DROP FOREIGN KEY `c`, DROP FOREIGN KEY `to ``p`   (on the server"
+        assert caught.value.next_command.startswith(dropped)
+        assert "--resnapshot" in caught.value.next_command
 
 
 def test_mysql_8_rows_with_ndb_data() -> None:

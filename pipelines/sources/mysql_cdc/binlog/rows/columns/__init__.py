@@ -1,8 +1,8 @@
 """Column types of the binlog: one module per family, and here the choice between them.
 
-`decoder_of` compares what the TABLE_MAP says with what the generation knows of the column, so that a column whose
-type has changed is an error and never a misread value. A column's layout is how many bytes it takes in a row: a fixed
-number, or a length before its bytes. No value is looked at for it.
+`decoder_of` goes by what the TABLE_MAP says, each for itself: type, sign, character set, members. Its values are then
+those of the column as it is followed, or an error that names it. A column's layout is how many bytes it takes in a row:
+a fixed number, or a length before its bytes. No value is looked at for it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,15 @@ from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.texts import (
     to_own_utf8,
     to_utf8,
 )
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import VariableValues, binary_rows
-from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import BLOBS, MapColumn
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.columns.values import FixedValues, VariableValues, binary_rows
+from tidegate.pipelines.sources.mysql_cdc.binlog.rows.table_map import BLOBS, ENUM_OR_SET, MapColumn
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged, UnsupportedEvent
 from tidegate.pipelines.sources.mysql_cdc.types import (
     ADDRESSES,
-    BYTES,
-    GEOMETRIES,
-    INTEGERS,
     MAX_DECIMAL_DIGITS,
-    TEXTS,
     SourceColumn,
     Type,
+    canonical_integer,
 )
 
 
@@ -114,51 +111,50 @@ Decode = Callable[..., pa.Array]
 
 _SRID_BYTES = 4
 
-_SAME_TYPE: Mapping[Type, frozenset[str]] = {
-    Type.TINY: frozenset({"tinyint"}),
-    Type.SHORT: frozenset({"smallint"}),
-    Type.INT24: frozenset({"mediumint"}),
-    Type.LONG: frozenset({"int"}),
-    Type.LONGLONG: frozenset({"bigint"}),
-    Type.FLOAT: frozenset({"float"}),
-    Type.DOUBLE: frozenset({"double"}),
-    Type.YEAR: frozenset({"year"}),
-    Type.DATE: frozenset({"date"}),
-    Type.NEWDATE: frozenset({"date"}),
-    Type.DATETIME2: frozenset({"datetime"}),
-    Type.TIMESTAMP2: frozenset({"timestamp"}),
-    Type.TIME2: frozenset({"time"}),
-    Type.NEWDECIMAL: frozenset({"decimal"}),
-    Type.BIT: frozenset({"bit"}),
-    Type.ENUM: frozenset({"enum"}),
-    Type.SET: frozenset({"set"}),
-    Type.JSON: frozenset({"json"}),
-    Type.GEOMETRY: GEOMETRIES,
+_NAMES = {
+    Type.TINY: "tinyint",
+    Type.SHORT: "smallint",
+    Type.INT24: "mediumint",
+    Type.LONG: "int",
+    Type.LONGLONG: "bigint",
 }
-"""Type codes that mean one data type, whatever else the column says. The others are strings of some kind."""
 
 
 def decoder_of(
     column: MapColumn, known: SourceColumn, collations: Collations, table: str, where: object = ""
 ) -> Decode:
-    """What turns the column's bytes into the canonical array of `known`.
+    """What turns the column's bytes into the canonical array of `known`, whatever number type they are of.
 
-    Raises SchemaChanged when the binlog's column cannot be the one that is known.
+    Raises SchemaChanged when the binlog's column cannot be the one that is known; so does what is returned, for a value
+    that does not fit.
     """
-    kind = column.type
-    if kind in _SAME_TYPE:
-        fits = known.data_type in _SAME_TYPE[kind] and _same_numbers(column, known)
-        decode = _simple_decoder(column, known, collations, where) if fits else None
-    else:
-        decode = _string_decoder(column, known, collations, table, where)
-    if decode is None:
-        raise SchemaChanged(
-            f"column {known.name} of {table} was {known.column_type} when this generation began;"
-            f" here the binlog has it as {kind.name}{' UNSIGNED' if column.unsigned else ''}",
-            where=where,
-            next_command=FRESH,
-        )
-    return decode
+    decode, kind = _decoder(column, known, collations, table, where)
+    wanted = known.canonical.arrow
+    if kind == wanted:
+        return decode
+    if not (_is_exact_number(kind) and _is_exact_number(wanted)):
+        raise _changed(column, known, table, where)
+
+    def cast(values: FixedValues) -> pa.Array:
+        try:
+            return decode(values).cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise _changed(column, known, table, "") from error
+
+    return cast
+
+
+def _is_exact_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+
+
+def _changed(column: MapColumn, known: SourceColumn, table: str, where: object) -> SchemaChanged:
+    return SchemaChanged(
+        f"column {known.name} of {table} is followed as {known.column_type};"
+        f" here the binlog has it as {column.type.name}{' UNSIGNED' if column.unsigned else ''}",
+        where=where,
+        next_command=FRESH,
+    )
 
 
 def exact(decode: Decode) -> Decode:
@@ -168,69 +164,64 @@ def exact(decode: Decode) -> Decode:
     return partial(decode, exact=True) if getattr(decode, "func", decode) in own else decode
 
 
-def _same_numbers(column: MapColumn, known: SourceColumn) -> bool:
-    if known.data_type in INTEGERS:
-        return column.unsigned == known.unsigned
-    if known.data_type == "decimal":
-        return (known.precision, known.scale) == tuple(column.metadata)
-    if known.data_type == "bit":
-        bits_left, whole_bytes = column.metadata
-        return known.precision == 8 * whole_bytes + bits_left
-    return True
-
-
-def _simple_decoder(column: MapColumn, known: SourceColumn, collations: Collations, where: object) -> Decode:
-    kind, target = column.type, known.canonical.arrow
-    if kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG):
-        return partial(numbers.decode_integer, kind=target, unsigned=column.unsigned)
+def _decoder(
+    column: MapColumn, known: SourceColumn, collations: Collations, table: str, where: object
+) -> tuple[Decode, pa.DataType]:
+    """What turns the column's bytes into an Arrow array, and the array's type."""
+    kind = column.type
+    if kind in _NAMES:
+        target = canonical_integer(_NAMES[kind], unsigned=column.unsigned).arrow
+        return partial(numbers.decode_integer, kind=target, unsigned=column.unsigned), target
     if kind in (Type.FLOAT, Type.DOUBLE):
-        return partial(numbers.decode_float, kind=target)
+        target = pa.float32() if kind == Type.FLOAT else pa.float64()
+        return partial(numbers.decode_float, kind=target), target
     if kind == Type.YEAR:
-        return partial(numbers.decode_year, kind=target)
+        return partial(numbers.decode_year, kind=pa.int32()), pa.int32()
     if kind in (Type.DATE, Type.NEWDATE):
-        return temporal.decode_date
+        return temporal.decode_date, pa.date32()
     if kind == Type.DATETIME2:
-        return temporal.decode_datetime
+        return temporal.decode_datetime, pa.timestamp("us")
     if kind == Type.TIMESTAMP2:
-        return temporal.decode_timestamp
+        return temporal.decode_timestamp, pa.timestamp("us", "UTC")
     if kind == Type.TIME2:
-        return partial(temporal.decode_time, digits=column.metadata[0])
+        return partial(temporal.decode_time, digits=column.metadata[0]), pa.string()
     if kind == Type.NEWDECIMAL:
         shape = DecimalShape(*column.metadata)
-        return partial(decode_decimal if shape.precision <= MAX_DECIMAL_DIGITS else decode_wide_decimal, shape=shape)
-    if kind == Type.BIT:
-        return numbers.decode_boolean if known.precision == 1 else binary_rows  # the most significant byte first
-    if kind in (Type.ENUM, Type.SET):
+        if shape.precision > MAX_DECIMAL_DIGITS:
+            return partial(decode_wide_decimal, shape=shape), pa.string()
+        return partial(decode_decimal, shape=shape), pa.decimal128(shape.precision, shape.scale)
+    if kind == Type.BIT:  # the most significant byte first
+        one = tuple(column.metadata) == (1, 0)
+        return (numbers.decode_boolean, pa.bool_()) if one else (binary_rows, pa.binary())
+    if kind in ENUM_OR_SET:
         charset = _charset(column, known, collations, where)
         members = [decode_text(charset, raw, known.name, where) for raw in column.members]
         decode = numbers.decode_enum if kind == Type.ENUM else numbers.decode_set
-        return partial(decode, members=members, column=known.name)
+        return partial(decode, members=members, column=known.name), pa.string()
     if kind == Type.JSON:
-        return lambda values: decode_json(values.binary())
-    return lambda values: values.binary(skip=_SRID_BYTES)
+        return lambda values: decode_json(values.binary()), pa.string()
+    if kind == Type.GEOMETRY:
+        return lambda values: values.binary(skip=_SRID_BYTES), pa.binary()
+    return _string_decoder(column, known, collations, table, where)
 
 
 def _string_decoder(
     column: MapColumn, known: SourceColumn, collations: Collations, table: str, where: object
-) -> Decode | None:
+) -> tuple[Decode, pa.DataType]:
     """CHAR, VARCHAR, TEXT and their binary kin, and the types that look like BINARY(n)."""
-    if known.data_type in ADDRESSES:
-        if column.type != Type.STRING or column.max_bytes != texts.WIDTHS[known.data_type]:
-            return None
-        decode = texts.decode_uuid if known.data_type == "uuid" else texts.decode_address
-        width = texts.WIDTHS[known.data_type]
-        return lambda values: decode(values.padded(width))
-    binary = column.collation == BINARY_COLLATION
-    if known.data_type not in (BYTES if binary else TEXTS - {"enum", "set"}):
-        return None
-    unpack = _unpacked(column)
-    if not binary:
-        charset = _charset(column, known, collations, where)
-        return partial(_decode_text, unpack=unpack, charset=charset, column=f"{known.name} of {table}", where=where)
-    if known.data_type == "binary":
+    fixed = column.type == Type.STRING
+    if column.collation != BINARY_COLLATION:
+        charset, name = _charset(column, known, collations, where), f"{known.name} of {table}"
+        decode = partial(_decode_text, unpack=_unpacked(column), charset=charset, column=name, where=where)
+        return decode, pa.string()
+    if fixed and known.data_type in ADDRESSES and column.max_bytes == texts.WIDTHS[known.data_type]:
         width = column.max_bytes
-        return lambda values: _padded_binary(values, width)
-    return unpack
+        address = texts.decode_uuid if known.data_type == "uuid" else texts.decode_address
+        return lambda values: address(values.padded(width)), pa.string()
+    if fixed:
+        width = column.max_bytes
+        return lambda values: _padded_binary(values, width), pa.binary()
+    return _unpacked(column), pa.binary()
 
 
 def _decode_text(

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.pipelines.errors import PlanningError, SourceError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.landing.opening import Mask, MaskedCause
+from tidegate.pipelines.runtime.opening import Mask, MaskedCause
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.sql import compile_script
 
