@@ -36,9 +36,9 @@ def published_at_pins(
     for plan in lake.epochs.rows(f"insert {insert}"):
         pin = next(pin for pin in plan.plan["pins"] if pin["table"] == build_name)
         state = state_at(pin["generation"], pin["epoch"])
-        generation = plan.plan["takes"][0]["generation"]
-        first = reached.get((generation, plan.plan["after"]), 0)
-        last = reached[generation, plan.plan["upto"]]
+        own = plan.plan["takes"][0]
+        first = reached.get((own["generation"], own["after"]), 0)
+        last = reached[own["generation"], own["upto"]]
         for _, rows in probe_events[first:last]:
             for row in rows:
                 released += 1

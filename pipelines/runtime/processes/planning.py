@@ -103,7 +103,7 @@ class ProcessPlanner(ReleasePlanner):
 
     def reads_otherwise(self, planned: ReleasePlan) -> bool:
         """See `ReleasePlanner.reads_otherwise`."""
-        return planned.tables != [item.table for item in self.spec.inputs]
+        return [item.table for item in planned.takes] != [item.table for item in self.spec.inputs]
 
     def _check_unchanged(self, state: StateBefore) -> None:
         """Checked before a plan is stored: a plan that cannot be staged would keep the script with the old key from
