@@ -6,16 +6,16 @@ import re
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from tests.pipelines.runtime.plans import release, taken
 from tidegate.orchestration.commands.report import Written
 from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines import text
 from tidegate.pipelines.facts.maintenance import MaintainedLake, MaintainedTable
 from tidegate.pipelines.facts.plan import Explanation, NextLanding, NextRelease, NextSteps
+from tidegate.pipelines.facts.problems import LakeState
 from tidegate.pipelines.facts.quarantine import (
     Quarantine,
     QuarantinedInsert,
@@ -41,12 +41,12 @@ from tidegate.pipelines.runtime.continuous import Tick
 from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.runtime.releasing.insert_runner import Published
 from tidegate.pipelines.runtime.runner import Released
-from tidegate.pipelines.runtime.status import InsertStatus, LakeStatus, SourceStatus, Stuck
+from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, Stuck
 from tidegate.pipelines.runtime.verifying.verify import VerifyReport
 from tidegate.pipelines.text import sentence
 from tidegate.quality_checks.against_source import Reconciliation, RowDifference, SourceReconciliation
 
-PLAN: Any = SimpleNamespace(pins=())
+PLAN = release("enriched", 2, taken("clicks", 1, 2))
 STAGED = StagedRow("insert enriched", 1, 2, "", 0, "", [], {"to:publish": 5, "to:quarantine": 2, "to:drop": 1_003}, {})
 DONE = Published("enriched", 1, 2, 5, 2, PLAN, STAGED)
 
@@ -110,7 +110,7 @@ def test_an_errors_text_is_one_sentence_without_its_stop(text: str, one: str) ->
 
 DOCUMENTED = {
     "`status`": (
-        LakeStatus, SourceStatus, InsertStatus, WhereRowsAre, Stuck,
+        LakeState, SourceStatus, InsertStatus, WhereRowsAre, Stuck,
     ),
     "`run`": (Run, LandedSource, ReleasedInsert),
     "`run --continuous`": (TickDone, StuckStep),

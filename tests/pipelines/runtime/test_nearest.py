@@ -164,7 +164,7 @@ def test_a_row_of_the_quarantine_gets_its_answer_from_the_index_that_releases_us
     rows = pa.table({"id": pa.array([1, 2, 3, None, 2**40], pa.int64())})
     index = Indexed.of(lake.lake, pipeline.table("users"), 1)
     monkeypatch.setattr(nearest, "MOST_INDEXED", 3)
-    assert _nearest(lake.lake, join, plan.pins[0], rows)[0] == "not looked for among 4 rows of users that have no index"
+    assert _nearest(lake.lake, join, plan.pins[0], rows)[0] == "not looked for: 4 rows of users without an index"
     opened(index.upto(2))
     monkeypatch.setattr(runs, "make", lambda run: pytest.fail("made anew"))
     none = "none up to epoch 1, nor since"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, meanwhile
 from tests.pipelines.runtime.plays import clicks, epochs_of, prove
-from tidegate.pipelines.errors import DefinitionChanged, GateHeld, LeaseHeld, PlanningError
+from tidegate.pipelines.errors import GateHeld, LeaseHeld, PlanningError
 from tidegate.pipelines.runtime.continuous import Continuous, Tick
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -251,8 +251,7 @@ def test_an_insert_that_fails_at_a_row_takes_the_same_rows_once_it_is_mended(
     failing.restart()
 
     other = Harness(text.replace("user_info", "user_data"), spark, tmp_path)
-    with pytest.raises(DefinitionChanged, match="defines insert enriched differently"):
-        other.runner.release("enriched")
+    other.runner.release("enriched")  # nothing of it was ever staged, so it may read other tables, and waits for them
     other.restart()
 
     harness = Harness(text, spark, tmp_path)
