@@ -80,8 +80,9 @@ CommitRole = Literal[
     "ledger",
 ]
 
-FORMAT = 3
-"""What a lake of this version holds: 1 had no definitions; 2 staged a target's files in its quarantine's folder."""
+FORMAT = 4
+"""What a lake of this version holds. Others are refused, as none is released yet: 1 had no definitions, 2 staged a
+target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch."""
 
 _FORMAT_OWNER = "lake format"
 """The owner of the row with the lake's format; no table can have this name."""
@@ -90,7 +91,7 @@ _FORMAT_OWNER = "lake format"
 class Lake(Layout):
     """A folder of Delta tables. Opening an existing one reads nothing; `create` makes it where it is missing.
 
-    Raises LakeError when the folder is not writable or not there, or the lake was made by a newer Tidegate.
+    Raises LakeError when the folder is not writable or not there, or the lake was made by another version of Tidegate.
     """
 
     def __init__(self, root: Address, *, create: bool = True) -> None:
@@ -124,7 +125,7 @@ class Lake(Layout):
         self.stuck = ControlTable(self.control, StuckRow)
         self.definitions = ControlTable(self.control, DefinitionRow)
         self.ledger = ControlTable(self.control, LedgerRow)
-        self._refuse_newer()
+        self._refuse_other_format()
 
     @classmethod
     def found(cls, root: Address) -> Self | None:
@@ -137,25 +138,30 @@ class Lake(Layout):
 
     @property
     def format(self) -> int:
-        """The number of the lake's format; 1 of a lake that was made before there were numbers."""
+        """The number of the lake's format; this version's where none is stored yet."""
         row = self.definitions.last(_FORMAT_OWNER)
-        return row.epoch if row else 1
+        if row is not None:
+            return row.epoch
+        # A lake that was made before there were numbers is told by its plans.
+        plans = (self.epochs.last(owner) for owner in self.epochs.owners() if owner.startswith("insert "))
+        return FORMAT if all(plan is None or "takes" in plan.plan for plan in plans) else 1
 
     def set_format(self, at: int) -> None:
         """Store that the lake has this version's format. `at`: ms, UTC."""
-        if self.format < FORMAT:
+        if self.definitions.last(_FORMAT_OWNER) is None:
             row = DefinitionRow(_FORMAT_OWNER, 1, FORMAT, 0, at, "", {})
             application = self.application(_FORMAT_OWNER, "definition", 1)
             self.definitions.append([row], application=application, version=FORMAT)
 
-    def _refuse_newer(self) -> None:
+    def _refuse_other_format(self) -> None:
         found = self.format
-        if found > FORMAT:
+        if found != FORMAT:
+            made = "a newer" if found > FORMAT else "an older"
             raise LakeError(
-                f"the lake has format {found}, and this Tidegate knows formats up to {FORMAT}",
+                f"the lake has format {found}, of {made} Tidegate; this one reads and writes format {FORMAT}",
                 where=str(self.root),
                 state="nothing was changed",
-                next_command="use the Tidegate that made it, or a newer one; or give another lake: --lake DIR",
+                next_command="use the Tidegate that made it; or begin another lake: --lake DIR",
             )
 
     @cached_property

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +39,9 @@ from tidegate.pipelines.runtime.stored_definitions import (
     left_behind,
     mixed_definitions,
 )
-from tidegate.pipelines.runtime.verifying.verify import verify
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import digest_of, table_form
 from tidegate.pipelines.testing import Harness
-
-OLD_LAKE = Path(__file__).parents[2] / "fixtures" / "lake_of_format_1"
 
 SCRIPT = """
 CREATE TABLE users (user_id INT PRIMARY KEY NOT ENFORCED, gender STRING)
@@ -123,23 +119,12 @@ def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness)
     assert report.script_differs
 
 
-@pytest.mark.thorough
-def test_an_epoch_from_before_definitions_is_not_proved_by_another_script(spark: SparkSession, tmp_path: Path) -> None:
-    """That such a lake goes on is shown by stories/changes/test_older_lakes.py."""
-    with tarfile.open(OLD_LAKE / "lake.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    script = (OLD_LAKE / "pipeline.py").read_text().split('"""')[3]
-    another = compile_script(script.replace("clicks.item,", "UPPER(clicks.item),"))
-    report = verify(another, Lake(tmp_path / "lake"), lambda: spark, "enriched")
-    assert [epoch.state for epoch in report.epochs] == ["other script"] * 2
-    assert not report.passed
-
-
-def test_a_lake_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("other", "made"), [(FORMAT + 1, "a newer"), (FORMAT - 1, "an older")])
+def test_a_lake_of_another_format_is_refused_by_name(tmp_path: Path, other: int, made: str) -> None:
     lake = Lake(tmp_path)
-    row = DefinitionRow("lake format", 1, FORMAT + 1, 0, 0, "", {})
-    lake.definitions.append([row], application=lake.application("lake format", "definition", 1), version=FORMAT + 1)
-    with pytest.raises(LakeError, match=f"has format {FORMAT + 1}, and this Tidegate knows formats up to {FORMAT}"):
+    row = DefinitionRow("lake format", 1, other, 0, 0, "", {})
+    lake.definitions.append([row], application=lake.application("lake format", "definition", 1), version=other)
+    with pytest.raises(LakeError, match=f"has format {other}, of {made} Tidegate; this one .* format {FORMAT}"):
         Lake(tmp_path)
 
 

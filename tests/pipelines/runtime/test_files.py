@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,30 +11,18 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import crash_at
-from tests.pipelines.runtime.plays import Play, at_ms
+from tests.pipelines.runtime.plays import Play
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
 from tidegate.pipelines.errors import GateHeld
-from tidegate.pipelines.lake import lake as lake_module
 from tidegate.pipelines.lake.delta_log import all_files
-from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.lake.rows import read
-from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.testing import Harness
 
 pytestmark = pytest.mark.long
-
-
-@contextmanager
-def as_an_older_tidegate() -> Iterator[None]:
-    """All rows of an epoch are staged in the quarantine's folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Places, "published", Places.staged)
-        patch.setattr(lake_module, "FORMAT", 2)
-        yield
 
 
 def files(harness: Harness, target: str, insert: Insert) -> tuple[set[str], set[str]]:
@@ -115,40 +101,6 @@ def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSe
     check(harness, "converted", insert)
     assert ids(play) == [1, 2]
     assert play.quarantined.keys() == {3}
-    play.prove()
-
-
-@pytest.mark.thorough  # stories/changes/test_older_lakes.py shows that older lakes go on
-def test_an_older_lake_goes_on(play: Play) -> None:
-    """What an older Tidegate has published, quarantined and staged is published, released and replaced by this one."""
-    harness, insert = play.harness, play.harness.pipeline.insert("converted")
-    with as_an_older_tidegate():
-        play.rate("EUR", 100, 10)
-        play.order(1, "EUR", 10)
-        play.order(2, "XXX", 10)
-        play.upto(rates=10, orders=10)
-        play.order(3, "EUR", 20)
-        play.order(4, "YYY", 20)
-        play.watermarks(rates=20, orders=20)
-        crash_at(harness, "insert.judged")
-        assert harness.lake.format == 2
-    assert play.upto() == [(3, 100)]  # staged by the older one
-    assert not any(name.startswith("_data/") for name in files(harness, "converted", insert)[0])
-    harness.restart()
-    play.rate("XXX", 7, 5)
-    play.rate("EUR", 100, 30)
-    play.order(5, "EUR", 30)
-    assert play.upto(rates=30, orders=30) == [(5, 100)]
-    assert harness.lake.format == lake_module.FORMAT
-    harness.runner.out_of_quarantine("converted", Asked())
-    assert ids(play) == [1, 2, 3, 5]
-    assert play.quarantined.keys() == {4}
-    play.prove()
-    harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
-    harness.runner.maintenance(timedelta(0)).run()
-    harness.restart()
-    vacuum(play)
-    assert ids(play) == [1, 2, 3, 5]
     play.prove()
 
 
