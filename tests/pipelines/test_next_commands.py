@@ -103,7 +103,7 @@ FOLLOWED: dict[str, list[str]] = {
         "pipelines/runtime/releasing/planner.py:ReleasePlanner.out_of_quarantine",
     ],
     f"{CLI}::test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_generation": [
-        "orchestration/alerts/tables.py:passing_log",
+        "pipelines/facts/source_problems.py:passing_log",
         "quality_checks/against_source.py:SourceReconciliation.notes",
     ],
     f"{CLI}::test_explain_says_what_a_run_would_not_do": ["pipelines/facts/plan.py:Explanation.notes"],

@@ -64,7 +64,7 @@ def test_a_table_that_both_declare_alike(story: Story) -> None:
     ("old", "new", "words"),
     [
         ("doubled AS amount * 2", "doubled AS amount * 1000", ["* 2", "* 1000"]),
-        ("'path' = 'orders'", "'path' = 'other_orders'", ["/orders", "/other_orders"]),
+        ("'path' = 'orders'", "'path' = 'other_orders'", ["lake:   orders", "script: other_orders"]),
         ("WATERMARK FOR ordered AS ordered", "WATERMARK FOR settled AS settled", ["watermark", "ordered", "settled"]),
         ("    buyer STRING,\n", "    buyer STRING,\n    note STRING,\n", ["columns note"]),
         ("WATERMARK FOR", "PRIMARY KEY (id) NOT ENFORCED,\n    WATERMARK FOR", ["primary key", "nothing", "(id)"]),
@@ -96,7 +96,8 @@ def test_fewer_columns_lose_nothing(story: Story) -> None:
 
 
 def test_the_same_relative_path_beside_another_script(story: Story, tmp_path: Path) -> None:
-    """A relative path begins beside the script, so that the same words name another folder."""
+    """A relative path begins beside the script, so that the same words name another folder. Of the other table the
+    files are those that were read, copied: that they lie there now is all that is stored."""
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(story.folder / "other_orders", elsewhere / "orders")
     shutil.copytree(story.folder / "rates", elsewhere / "rates")
@@ -105,4 +106,5 @@ def test_the_same_relative_path_beside_another_script(story: Story, tmp_path: Pa
     result = tidegate(elsewhere, "run", elsewhere / "rates.sql", "--lake", story.lake)
     assert result.exit_code == 1, result.output
     assert "orders" in result.stderr
-    assert story.files() == before
+    stored = story.files().items() - before.items()
+    assert {Path(name).parts[:2] for name, _ in stored} <= {("_control", "splits")}
