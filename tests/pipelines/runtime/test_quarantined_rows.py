@@ -145,7 +145,7 @@ def test_a_reason_may_be_given_short(kept: Kept, reason: str) -> None:
 def test_what_is_taken_is_counted_where_it_is(kept: Kept) -> None:
     plan = kept.take(5, epochs=(1, 2), found={"matched": 3, "unmatched_key_absent_u": 2})
     assert (plan.reads, plan.looks_back, plan.rows_claimed) == ((0, 2), True, 5)
-    assert kept.take(6, discards=True, reasons=("deleted",), by="ada", because="gone for good").lots == ()
+    assert kept.take(6, discards=True, reasons=("deleted",), by="ada", because="gone for good").joined == ()
     assert [(item.epoch, item.short, item.rows, item.state) for item in kept.all] == [
         (1, "deleted@u", 1, "released"),
         (1, "key-absent@u", 1, "released"),
