@@ -73,7 +73,8 @@ class SourceStep:
 
     summary: Annotated[str, Hidden()]
     at_once: Annotated[tuple[str, ...], Hidden()] = (
-        "row_count", "rows_landed", "flipped", "watermark_ms", "lag_ms", "watermarks_of_splits",
+        "row_count", "rows_landed", "flipped", "watermark_ms", "lag_ms",
+        "chunks", "chunks_done", "watermarks_of_splits",
     )  # fmt: skip
     row_count: Annotated[Count | None, Column("dagster/row_count")] = 0
     rows_landed: Count = 0

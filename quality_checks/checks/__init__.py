@@ -11,17 +11,17 @@ CHECKS: tuple[Check, ...] = (
     Check(counts.COUNTS_COMPLETE, counts.counts_complete),
     Check(pins.FLIPS, pins.flips),
     Check(pins.MATCHES, pins.matches),
+    Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
+    Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
     Check(counts.RELEASED_ROWS, counts.released_rows),
     Check(counts.ONE_PLACE, counts.one_place, of_every_output(processes.outputs)),
-    Check(files.STAGED_FILES, files.staged_files, of_every_output(files.staged_files)),
     Check(unmatched.POLICY, unmatched.policy_followed, processes.state),
+    Check(unmatched.RATIO, unmatched.ratio_usual),
     Check(counts.DISCARDS, counts.discards),
-    Check(files.COLUMNS, files.columns, of_every_output(files.columns)),
     Check(files.KEYS, files.keys, of_every_output(files.keys)),
     Check(constraints.NAME, constraints.check, of_every_output(constraints.check)),
-    Check(unmatched.RATIO, unmatched.ratio_usual),
 )
-"""In this order. Their names are in tidegate.quality_checks.gate too."""
+"""In the order of their questions in tidegate.quality_checks.gate."""
 
 
 def prove(evidence: Evidence) -> list[CheckResult]:

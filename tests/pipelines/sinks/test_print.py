@@ -32,7 +32,7 @@ def test_rows_are_shown_as_flink_shows_them(spark):
 def test_a_large_epoch_is_cut_short_and_says_so(spark):
     count, lines = shown(spark.range(1000), "", 2)
     assert count == 2
-    assert lines == ["+I[0]", "+I[1]", "… and more: 2 rows of this epoch are shown, all are in the table"]
+    assert lines == ["+I[0]", "+I[1]", "… and more: 2 rows of this epoch shown, all in the table"]
 
 
 def test_an_epoch_of_just_the_limit_is_not_cut(spark):

@@ -242,7 +242,7 @@ def test_an_index_that_lacks_rows_is_made_anew_and_refused_where_the_table_lacks
     written(tmp_path, ["number"], rows)
     found = opened(IndexOf(runs, 1, 2)).find([pa.array([2])], None)
     assert found.what.tolist() == [MATCH]
-    with pytest.raises(LakeError, match="2 rows of a build are in its files, and the watermark log has 3"):
+    with pytest.raises(LakeError, match="a build's files hold 2 rows, and the watermark log has 3"):
         opened(IndexOf(runs, 1, 3))
 
 

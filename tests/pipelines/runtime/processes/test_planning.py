@@ -228,10 +228,10 @@ def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path
     assert plan == replace(old, epoch=2, instant=7, computes=computes, supersedes=1)
     assert releasing.plan() == plan == releasing.position().plan
     assert state_before(on_lake, 2, 0).epochs == ()  # nothing is missed of epoch 1
-    planner, both = ProcessPlanner(on_lake, lambda: 8), old.process
-    assert both is not None
+    planner = ProcessPlanner(on_lake, lambda: 8)
+    assert old.state is not None
     with pytest.raises(PlanningError, match="epoch 1 is planned over rules, events"):
-        planner.anew(replace(old, process=replace(both, inputs=both.inputs[::-1])))
+        planner.anew(replace(old, takes=old.takes[::-1]))
 
 
 def test_what_is_staged_is_the_old_functions(tmp_path: Path) -> None:
