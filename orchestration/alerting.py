@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import dagster as dg
 
@@ -33,16 +33,6 @@ from tidegate.pipelines.lake import Lake
 
 RETRIED_WITHIN_S = 600.0
 """How long to wait for a retry that Dagster has announced, and for a run's history that cannot be read."""
-OF_LAKES: tuple[Kind, ...] = (
-    "gate-held",
-    "stuck",
-    "not-flipped",
-    "lag",
-    "retention",
-    "quarantine-growing",
-    "imbalanced",
-    "unfinished",
-)
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
@@ -127,7 +117,7 @@ class Look:
                     unseen |= {f"imbalanced {folder} {each.insert}" for each in scope.inserts if not counts_rows}
             except Exception as error:  # noqa: BLE001 one lake that fails must not silence the others
                 names = [*(source.table for source in scope.sources), *(insert.insert for insert in scope.inserts)]
-                for kind, name in product(OF_LAKES, names):
+                for kind, name in product(get_args(Kind), names):
                     failed(f"{kind} {folder} {name}", error)
         try:
             waiting = queued(self.instance, self.found, self.now, queue)

@@ -174,7 +174,7 @@ def _metadata(releasing: "InsertRunner", done: "Released") -> dict[str, Any]:
     if not done.published:
         return {}
     found, plan = of_published(releasing, nothing, done.published[-1:]), done.published[-1].plan
-    return found | ({"rows released again": plan.rows_again} if plan.asked and plan.asked.spans else {})
+    return found | ({"rows released again": plan.rows_again} if plan.spans else {})
 
 
 def _waits(short: "Waiting | None") -> bool:
@@ -204,7 +204,7 @@ def _judged(
     an earlier run has left, or where nothing was judged, there is none."""
     position = releasing.position()
     plan, row = position.plan, position.verdict
-    if plan is None or row is None or (plan.spans != spans):
+    if plan is None or row is None or plan.spans != spans:
         return
     verdict = GateVerdict.of(row)
     metadata = of_check(verdict.checks, verdict, commands)

@@ -45,7 +45,6 @@ def held(at: At, insert: InsertScope) -> Problem | None:
         title=f"the gate holds epoch {row.epoch} of {at.name(insert.insert)} ({counted(rows, 'row')})."
         + (f" {reasons[0]}" if reasons else ""),
         subject=f"the hold of epoch {row.epoch} of {at.name(insert.insert)}",
-        pipeline=at.scope.pipeline,
         owner=insert.owner,
         since=verdict.decided_at,
         text=(
@@ -62,7 +61,6 @@ def held(at: At, insert: InsertScope) -> Problem | None:
             **numbers,
             "rows": rows,
             "reasons": reasons,
-            "lake": str(at.lake.root),
         },
         explains=(at.key("unfinished", insert.insert),),
         replaces="" if before is None else f"{begin}{before}",
@@ -145,7 +143,6 @@ def growing(at: At, insert: InsertScope) -> Problem | None:
         title=f"the quarantine of {at.name(insert.insert)} grows: {counted(rows, 'row')} in "
         f"{seconds(in_ms(at.bounds.quarantine_window))} (bound {at.bounds.quarantine_rows:,}).",
         subject=f"the growth of the quarantine of {at.name(insert.insert)}",
-        pipeline=at.scope.pipeline,
         owner=insert.owner,
         since=min(row.staged_at for row in young),
         text=("They are kept with their reasons, out of the target; nothing else waits for them.",),
@@ -153,7 +150,7 @@ def growing(at: At, insert: InsertScope) -> Problem | None:
         keys=_keys(at, insert, key, plan, last),
         positions=at.positions([plan.probe, *(pin.table for pin in plan.pins)]),
         next=tuple(NextCommand(f"quarantine {verb}", (insert.insert,)) for verb in ("list", "show")),
-        details={"insert": insert.insert, "rows": rows, "lake": str(at.lake.root)},
+        details={"insert": insert.insert, "rows": rows},
     )
 
 
@@ -165,19 +162,17 @@ def _new_in_quarantine(
     fills = [item.plan for item in epochs if item.plan.spans]
     if replaced := [low for fill in fills for low, _ in fill.replaces]:
         epochs = _epochs(at, insert, generation, min(first, *replaced))
-    had = {item.plan.epoch: item.staged.counts.get("to:quarantine", 0) for item in epochs if item.staged}
     there = [item for item in epochs if item.published and item.staged and item.staged.staged_at >= since]
     # What is released again was there before: what is left of it is no growth.
     new = [item for item in there if not item.plan.out_of_quarantine]
     young = [item.staged for item in new if item.staged and not item.staged.counts.get("discarded")]
     # What a backfill sends to quarantine again, in the place of what it replaces, is no growth.
     fills = [item.plan for item in there if item.plan.spans]
-    replaced = [low_to_up for fill in fills for low_to_up in fill.replaces]
-    again = sum(rows for epoch, rows in had.items() if any(low <= epoch <= up for low, up in replaced))
+    undone = [item for item in epochs if any(fill.takes_the_place_of(item.plan) for fill in fills)]
+    again = sum(item.staged.counts.get("to:quarantine", 0) for item in undone if item.staged)
     again += sum(fill.rows_claimed for fill in fills)
     # What a replaced release had put back was counted with the epoch that it came from.
-    undone = [item.plan for item in epochs if any(low <= item.plan.epoch <= up for low, up in replaced)]
-    again -= sum(lot.rows for plan in undone for lot in plan.joined)
+    again -= sum(lot.rows for item in undone for lot in item.plan.joined)
     return young, sum(row.counts.get("to:quarantine", 0) for row in young) - again
 
 
@@ -202,14 +197,13 @@ def imbalanced(at: At, insert: InsertScope) -> Problem | None:
         kind="imbalanced",
         title=f"{at.name(insert.insert)}: {_nowhere(rows, process)}.",
         subject=f"the rows of {at.name(insert.insert)} that did not add up",
-        pipeline=at.scope.pipeline,
         owner=insert.owner,
         since=newest.plan.instant,
         text=("Some landed rows are in no place, or in two.",),
         counts={"landed": rows.landed, "accounted": rows.accounted},
         positions=at.positions([item.table for item in newest.plan.takes]),
         next=(NextCommand(verb, does="says where they are"),),
-        details={"insert": insert.insert, "lake": str(at.lake.root)},
+        details={"insert": insert.insert},
     )
 
 

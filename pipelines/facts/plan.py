@@ -201,8 +201,18 @@ def explain(
 # --- the next step of a run -------------------------------------------------------------------------------------------
 
 
+class _Numbered:
+    generation: int | None
+    epoch: int | None
+
+    @property
+    @fact("next epoch", said=True)
+    def number(self) -> str:
+        return "" if self.epoch is None else f"{self.generation}/{self.epoch}"
+
+
 @dataclass(frozen=True)
-class NextLanding:
+class NextLanding(_Numbered):
     """The next epoch of a source table; None where it has nothing to land. `unfinished`: it is planned already, and
     goes on first."""
 
@@ -226,11 +236,6 @@ class NextLanding:
         )  # fmt: skip
 
     @property
-    @fact("next epoch", said=True)
-    def number(self) -> str:
-        return "" if self.epoch is None else f"{self.generation}/{self.epoch}"
-
-    @property
     @fact("what", said=True)
     def what(self) -> str:
         if self.epoch is None:
@@ -240,7 +245,7 @@ class NextLanding:
 
 
 @dataclass(frozen=True)
-class NextRelease:
+class NextRelease(_Numbered):
     """The next epoch of an INSERT, by what has landed; see `dry_run.InsertDraft`."""
 
     ORDER: ClassVar = ("insert", "number", "rows", "pins", "what")
@@ -260,11 +265,6 @@ class NextRelease:
         generation, epoch, kind = (plan.generation, plan.epoch, plan.kind) if plan else (None, None, None)
         pins = plan.pins if plan else ()
         return cls(item.insert, item.state, generation, epoch, kind, item.rows, item.reason, pins)
-
-    @property
-    @fact("next epoch", said=True)
-    def number(self) -> str:
-        return "" if self.epoch is None else f"{self.generation}/{self.epoch}"
 
     @property
     @fact("what", said=True)

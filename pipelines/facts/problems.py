@@ -4,7 +4,7 @@ parameter."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,9 @@ def problems(
                 raise
             unread(at.key(kind, owner), error)
         else:
-            found += [problem] if problem is not None else []
+            if problem is not None:
+                details = {**problem.details, "lake": str(lake.root)}
+                found.append(replace(problem, pipeline=at.scope.pipeline, details=details))
     return rooted(found)
 
 

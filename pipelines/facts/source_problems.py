@@ -37,7 +37,6 @@ def not_flipped(at: At, source: SourceScope) -> Problem | None:
         title=f"{name} has not flipped {seconds(loading)} after its first plan "
         f"(bound {seconds(in_ms(at.bounds.flip_within))}){_chunks(at, source.table, newest.generation)}.",
         subject=f"the wait for the flip of {name}, generation {newest.generation}",
-        pipeline=at.scope.pipeline,
         owner=source.table,
         since=began,
         text=(held_back,),
@@ -48,7 +47,6 @@ def not_flipped(at: At, source: SourceScope) -> Problem | None:
             "table": source.table,
             "generation": newest.generation,
             "loading_ms": loading,
-            "lake": str(at.lake.root),
         },
     )
 
@@ -93,13 +91,12 @@ def lagging(at: At, source: SourceScope) -> Problem | None:
         kind="lag",
         title=f"{name} {how}; the bound is {seconds(in_ms(at.bounds.max_lag))}.",
         subject=f"the lag of {name}",
-        pipeline=at.scope.pipeline,
         owner=source.table,
         since=at.now - lag,
         text=("What has landed is safe, and nothing is lost; what is published may be older than you asked for.",),
         positions=at.positions([source.table]),
         next=(NextCommand("status"), RUN),
-        details={"table": source.table, "lag_ms": lag, "lake": str(at.lake.root)},
+        details={"table": source.table, "lag_ms": lag},
     )
 
 
@@ -152,7 +149,6 @@ def passing_log(at: At, source: SourceScope) -> Problem | None:
         else f"the server deletes the log that {name} has not read yet in about {seconds(log.left_s * 1000)} "
         f"(it keeps {seconds(log.kept_s * 1000)}).",
         subject=f"the passing log of {name}",
-        pipeline=at.scope.pipeline,
         owner=source.table,
         since=last.landed_at if last else at.now,
         text=(
@@ -164,6 +160,6 @@ def passing_log(at: At, source: SourceScope) -> Problem | None:
         next=(resnapshot(source.table),)
         if gone
         else (RUN, f"or let the server keep more: {_KEEP_MORE.get(log.connector, _SET_KAFKA)}"),
-        details={"table": source.table, "left_s": log.left_s, "kept_s": log.kept_s, "lake": str(at.lake.root)},
+        details={"table": source.table, "left_s": log.left_s, "kept_s": log.kept_s},
         replaces=f"{begin} passing" if gone else "",
     )

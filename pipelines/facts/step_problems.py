@@ -32,7 +32,6 @@ def stuck(at: At, owner: str, name: str) -> Problem | None:
         if last.refused
         else f"{shown} is stuck since {when}: {sentence(last.what)}.",
         subject=f"the refusal of {shown}" if last.refused else f"what {shown} was stuck at",
-        pipeline=at.scope.pipeline,
         owner=owner,
         since=last.since,
         text=(
@@ -45,7 +44,7 @@ def stuck(at: At, owner: str, name: str) -> Problem | None:
             *([last.advice] if last.advice else []),
             *([] if last.advice else [NextCommand("run", does="tries it again")]),
         ),
-        details={"owner": owner, "error": last.kind, "by": last.by, "since": last.since, "lake": str(at.lake.root)},
+        details={"owner": owner, "error": last.kind, "by": last.by, "since": last.since},
         explains=tuple(at.key(kind, name) for kind in _OWN),
     )
 
@@ -84,11 +83,10 @@ def _unfinished(at: At, owner: str, name: str, epoch: int, generation: int, plan
         kind="unfinished",
         title=f"{at.name(name)}: epoch {epoch} is not finished, and nobody works on it.",
         subject=f"the unfinished epoch {epoch} of {at.name(name)}",
-        pipeline=at.scope.pipeline,
         owner=owner,
         since=since,
         text=("Its run failed, or was stopped.",),
         next=(NextCommand("run", does="goes on there, or shows why it cannot"),),
-        details={"owner": owner, "generation": generation, "epoch": epoch, "lake": str(at.lake.root)},
+        details={"owner": owner, "generation": generation, "epoch": epoch},
         explains=(at.key("lag", name),),
     )

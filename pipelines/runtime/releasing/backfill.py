@@ -51,8 +51,7 @@ class BackfillPlanner(EventTimePlanner):
         if isinstance(seen, Waiting):
             return seen
         drafted = self._drafted(last, seen)
-        own = drafted.first.nothing()
-        own = replace(own, after=drafted.first.after, upto=drafted.first.after, earlier=drafted.first.earlier)
+        own = replace(drafted.first, upto=drafted.first.after)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
         low = spans[0][0]
         new = tuple(

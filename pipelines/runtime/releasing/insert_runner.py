@@ -441,7 +441,6 @@ class InsertRunner(InsertOnLake, ABC):
             )
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
-            self.lake.set_format(self.clock())
             row = self._with_last_commits(plan, self.write(plan))
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stored = self.lake.staged.settle(row, application=self._application("stage", plan))
