@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.frames import by_number
-from tidegate.pipelines.sources.formats.json_arrays import ArrayValues, begins_with_array
+from tidegate.pipelines.sources.formats.json_arrays import ArrayValues, begins_with_array, is_undecided
 from tidegate.pipelines.sources.formats.records import BOM, Records, trimmed
 
 RANGE_BYTES = 64 << 20
@@ -156,7 +156,7 @@ def _unpacked(part: Range, file: IO[bytes], records: Records, broken: Broken) ->
         if not part.size:
             raise EOFError("it has not a single byte, which an archive of nothing has too")
         head = b""
-        while records.joins and not (len(head) >= BLOCK_BYTES or head[3:].strip()) and (read := file.read(BLOCK_BYTES)):
+        while records.joins and len(head) < BLOCK_BYTES and is_undecided(head) and (read := file.read(BLOCK_BYTES)):
             head += read
         ahead = cast("IO[bytes]", _Ahead(head, file))
         in_array = records.joins and begins_with_array(head)
@@ -183,8 +183,8 @@ class _Ahead:
 def _head(file: IO[bytes]) -> bytes:
     """The beginning of a file, up to where it says what it is."""
     head = file.read(16)
-    while not head[3:].strip() and (more := file.read(BLOCK_BYTES)):
-        head = head[:3] + more.lstrip()[:16]
+    while is_undecided(head) and (more := file.read(BLOCK_BYTES)):
+        head = (head.rstrip() or head[:1]) + more
     file.seek(0)
     return head
 

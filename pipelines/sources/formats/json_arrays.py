@@ -19,6 +19,11 @@ def begins_with_array(head: bytes) -> bool:
     return text.startswith(b"[") and (text[1:].lstrip()[:1] in (b"{", b"]", b""))
 
 
+def is_undecided(head: bytes) -> bool:
+    """Whether more of the file is needed to say so."""
+    return BOM.startswith(head) or head.removeprefix(BOM).strip() in (b"", b"[")
+
+
 @dataclass(frozen=True)
 class Values:
     """Values of an array: `starts` and `stops` in `data`, whose first byte is at `position` in the file."""

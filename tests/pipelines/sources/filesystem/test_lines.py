@@ -132,6 +132,14 @@ def test_a_quote_in_the_first_bytes_of_a_file_is_open_in_all_its_ranges(place: P
     assert read(place / "file", 1, records) == [(b'"\na', 0)]
 
 
+@pytest.mark.parametrize("before", [0, 12, 15, 16, 17, 40])
+def test_a_bracket_where_the_first_read_ends_is_no_array_yet(place: Path, before: int) -> None:
+    """What follows it says whether objects do."""
+    text = b" " * before + b"[a\n"
+    (place / "file").write_bytes(text)
+    assert read(place / "file", 30, JsonRecords()) == of_json(text)
+
+
 VALUES = st.recursive(
     st.sampled_from([1, "a", '"', "\\", '\\"', "[{,", "}]", ""]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["k", "]", '"']), inner, max_size=2),
