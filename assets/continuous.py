@@ -279,7 +279,7 @@ class _Reporter:
 
     def _is_dagsters(self, owner: str) -> bool:
         """Whether a run of Dagster works on the table or INSERT, and reports the result itself."""
-        leases = read_leases(self.lake.control, owner)
+        leases = read_leases(self.lake.logs, owner)
         return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
 
     def _code(self, key: dg.AssetKey, plan: ReleasePlan) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -147,12 +147,12 @@ def computed_otherwise(plan: ReleasePlan, pipeline: Pipeline) -> str:
     return "" if computed(plan.computes, pipeline, pipeline.insert(plan.insert)) else plan.computes
 
 
-def _epochs(table: ControlTable[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
+def _epochs(table: Records[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
     """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
     rows = table.newest_first(owner, generation=plan.generation, upto=plan.epoch)
     return list(islice(takewhile(lambda row: row.epoch >= first, rows), AT_ONCE))
 
 
-def _of(table: ControlTable[Row], owner: str, plan: ReleasePlan) -> Row | None:
+def _of(table: Records[Row], owner: str, plan: ReleasePlan) -> Row | None:
     rows = table.rows(owner, generation=plan.generation, epoch=plan.epoch)
     return next((row for row in rows if row.plan_digest == plan.digest), None)

@@ -120,7 +120,9 @@ class Splits:
     def _write(self, new: list[SplitRow]) -> None:
         if new:
             application = self.lake.application(self.owner, "splits", self.generation)
-            self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
+            self.lake.splits.append(
+                new, application=application, version=self.lake.logs.of(self.owner).version(application) + 1
+            )
 
 
 @dataclass
