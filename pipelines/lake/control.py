@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tidegate.pipelines.lake.owner_log import OwnerLogs
@@ -24,9 +24,12 @@ class Records(Generic[R]):
         `guarded`: see `OwnerLog.append`."""
         return self.logs.of(rows[0].owner).append(rows, {application: version}, guarded=guarded)
 
-    def settle(self, row: R, *, application: str) -> R | None:
-        """Commit a record for its epoch; returns the one that counts, which is another runner's if that came first."""
-        self.append([row], application=application, version=row.epoch)
+    def settle(
+        self, row: R, *, application: str, beside: Sequence[Record] = (), marks: Mapping[str, int] | None = None
+    ) -> R | None:
+        """Commit a record for its epoch, with others of its owner (`beside`) and their transactions (`marks`); returns
+        the one that counts, which is another runner's if that came first."""
+        self.logs.of(row.owner).append([row, *beside], {application: row.epoch, **(marks or {})})
         stored = self.rows(row.owner, generation=row.generation, epoch=row.epoch)
         return stored[0] if len(stored) == 1 else None
 

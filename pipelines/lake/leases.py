@@ -48,9 +48,12 @@ _live: weakref.WeakValueDictionary[str, Leases | Reservation] = weakref.WeakValu
 
 @dataclass(frozen=True)
 class LeaseRow(Record):
-    """Who works on the owner, or has. `epoch` counts the owner's leases; the last one holds. `label` says what the
-    holder is doing ("tidegate run", "dagster run 1234"). `at`: when it was taken or released (ms, UTC, by the holder's clock): for
-    people."""
+    """Who works on the owner, or has. `epoch` counts the owner's leases; the last one holds.
+
+    Attributes:
+        label: What the holder is doing ("tidegate run", "dagster run 1234").
+        at: When it was taken or released (ms, UTC, by the holder's clock): for people.
+    """
 
     table: ClassVar[str] = "lease"
 

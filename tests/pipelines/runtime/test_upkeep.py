@@ -42,7 +42,7 @@ def test_upkeep_that_fails_is_said_and_tried_again_later(
 ) -> None:
     now = [100.0]
 
-    def full(owner: str) -> int:
+    def full() -> int:
         raise OSError(28, "No space left on device")
 
     with upkeep_of(grown(tmp_path, 60), now=lambda: now[0], least=0) as upkeep:
