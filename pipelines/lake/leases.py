@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic, sleep
 from typing import ClassVar
 
@@ -188,7 +189,7 @@ class Leases:
         be written."""
         with self._lock:
             if owner in self._held:
-                self._require(owner)
+                self.require(owner)
                 return self._held[owner]
             if owner in self._lost:
                 raise self._lost[owner]
@@ -207,12 +208,12 @@ class Leases:
                     next_command=remedy(str(error)) + ", then run the same command again",
                 ) from error
             self._held[owner] = row
-            self._logs.of(owner).guard = lambda: self._require(owner)
+            self._logs.of(owner).guard = partial(_require_of, weakref.ref(self), owner)
             if self._reservation is not None:
                 self._reservation.handed_on.discard(owner)
             return row
 
-    def _require(self, owner: str) -> None:
+    def require(self, owner: str) -> None:
         """Raise LeaseHeld where another runner has taken what this one had: it was stopped for longer than a lease
         lives."""
         with self._lock:
@@ -329,6 +330,13 @@ class Leases:
     def renew(self) -> None:
         """Write this runner's heartbeat. Raises OSError."""
         self._beats.beat(self.holder)
+
+
+def _require_of(leases: weakref.ref[Leases], owner: str) -> None:
+    """`Leases.require` of a runner that is there; one that was dropped without an end has no leases."""
+    alive = leases()
+    if alive is not None:
+        alive.require(owner)
 
 
 def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:

@@ -12,7 +12,6 @@ range, and upkeep puts them into blocks (BLOCK epochs of one kind and generation
 from __future__ import annotations
 
 import json
-import string
 import threading
 import uuid
 from collections import OrderedDict, defaultdict
@@ -76,15 +75,13 @@ _STATISTICS = (
 
 _FILE_SCHEMA = STORED.remove(STORED.get_field_index("kind"))
 
-_PLAIN = frozenset(string.ascii_letters + string.digits + "_-")
-
 
 def folder_of(owner: str) -> str:
-    """The name of the folder of an owner's log: never nested, and of plain letters."""
+    """The name of the folder of an owner's log: never nested, and of letters and digits."""
     if owner == LAKE:
         return "lake"
     sort, name = ("insert", owner.removeprefix("insert ")) if owner.startswith("insert ") else ("table", owner)
-    return f"{sort}." + "".join(each if each in _PLAIN else f"~{ord(each):x}~" for each in name)
+    return f"{sort}." + "".join(each if each.isalnum() or each in "_-" else f"~{ord(each):x}~" for each in name)
 
 
 class OwnerLogs:
@@ -95,6 +92,7 @@ class OwnerLogs:
         self.decoded = _Decoded()
         self._logs: dict[str, OwnerLog] = {}
         self.lake = self.of(LAKE)
+        self._named: tuple[list[File], list[str]] = ([], [])
 
     def of(self, owner: str) -> OwnerLog:
         """The log of an owner, which may have no record yet."""
@@ -105,8 +103,11 @@ class OwnerLogs:
 
     def owners(self) -> list[str]:
         """Every owner that may have a record."""
-        rows = (row for file in self.lake.files(OwnerRow) for row in self.lake.read(file, None, 0, None))
-        return sorted({OwnerRow.from_row(LAKE, row).name for row in rows})
+        files = self.lake.files(OwnerRow)
+        if self._named[0] != files:
+            rows = (row for file in files for row in self.lake.read(file, None, 0, None))
+            self._named = files, sorted({OwnerRow.from_row(LAKE, row).name for row in rows})
+        return self._named[1]
 
     def unnamed(self) -> bool:
         """Whether there are logs of owners; asked where no log of the lake names them."""
