@@ -467,9 +467,16 @@ def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
     old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
     assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
     assert mixed_definitions(old.lake, reading("clicks", upto=2)) == ["clicks"]
-    gate = replace(row, epoch=3, since=3, form={**row.form, "policy": {"format.on-error": "quarantine"}})
-    old.lake.definitions.append([gate], application=old.lake.application("clicks", "definition", 1), version=3)
-    assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
+
+
+@pytest.mark.parametrize("part", [{"policy": {"format.on-error": "quarantine"}}, {"source": {"path": "elsewhere"}}])
+def test_what_decides_no_value_makes_no_two_definitions(part: dict[str, Any], tmp_path: Path) -> None:
+    old = planned(tmp_path, SCRIPT)
+    fill(old, "clicks", rows=3, log=True)
+    row = old.lake.definitions.rows("clicks")[0]
+    other = replace(row, epoch=2, since=2, form={**row.form, **part})
+    old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
+    assert mixed_definitions(old.lake, reading("clicks", upto=2)) == []
 
 
 def reading(probe: str, *, upto: int) -> ReleasePlan:
