@@ -265,6 +265,8 @@ class InsertStep:
     plan: str | None = None
     instant: Moment | None = None
     probe_epochs: str | None = None
+    released_by: str | None = None
+    rows_may_still_come: str | None = None
     rows_released_again: Count | None = None
     replaces_epochs: str | None = None
     rows_out_of_quarantine: Count | None = None
