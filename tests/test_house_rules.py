@@ -30,7 +30,6 @@ FACTS = "tidegate.pipelines.facts"
 """Records, some of which are called like what they are made of."""
 
 STILL_READING = {
-    "assets/continuous.py": "what other processes have published",
     "orchestration/demo/": "its proof shares nothing with what it proves",
 }
 """Rooms that read the lake themselves, and for what."""
