@@ -128,7 +128,7 @@ def by_time_asset(on: OnLake, insert: Insert, wanted: Partitions) -> dg.AssetsDe
             done = backfill(runner, insert.id, spans, (low, high), since)
             reached = [name for name, end in ends_of(context) if end <= done.reached]
             for event in judged(spec.key, done.verdict, on.commands, reached):
-                context.log_event(event)
+                context.log_event(event)  # type: ignore[arg-type]
             metadata = of_step(done.step) if done.step else {}
             metadata |= {"from": instant(low), "before": instant(high)}
             for name in reached if done.cause and not done.is_held else ():
