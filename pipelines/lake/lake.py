@@ -11,6 +11,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
 from tidegate.pipelines.lake.records import (
@@ -78,6 +79,8 @@ CommitRole = Literal[
     "retention-rows",
     "stuck",
     "ledger",
+    "generation",
+    "swap",
 ]
 
 FORMAT = 4
@@ -125,6 +128,7 @@ class Lake(Layout):
         self.stuck = ControlTable(self.control, StuckRow)
         self.definitions = ControlTable(self.control, DefinitionRow)
         self.ledger = ControlTable(self.control, LedgerRow)
+        self.generations = ControlTable(self.control, GenerationRow)
         self._refuse_other_format()
 
     @classmethod
