@@ -12,6 +12,7 @@ from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
+from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.ledger import sums_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.text import counted, key, moment, why
@@ -93,7 +94,7 @@ class Quarantine:
 def quarantine(lake: Lake, pipeline: Pipeline, inserts: Sequence[Insert]) -> Quarantine:
     """All that INSERTs have ever quarantined, by epoch and reason; reads every epoch."""
     found = []
-    for insert in inserts:
+    for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts):
         lots = tuple(QuarantinedLot.of(item) for item in kept.quarantined_by_epoch(lake, pipeline, insert))
         found.append(QuarantinedInsert(insert.id, **_totals(lots), kept=lots))
     return Quarantine(tuple(found))
@@ -170,7 +171,7 @@ def by_reason(
     """The quarantine of INSERTs in sums; `by_epoch`: one for each epoch."""
     return tuple(
         ReasonSums.of(insert.id, output, sums_of(lake, pipeline, insert, by_epoch=by_epoch, output=output))
-        for insert in inserts
+        for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts)
         for output in ("", *insert.outputs[1:])
     )
 
@@ -298,6 +299,7 @@ def rows(
     """Quarantined rows, the oldest first; those of one epoch and reason stand together."""
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
 
+    pipeline, insert = at_current(lake, pipeline, insert)
     every = kept.quarantined_by_epoch(lake, pipeline, insert)
     fitting = [item for item in every if kept.asked_for(item, reasons, epochs)]
     wanted = [item for item in fitting if state in ("all", item.state)]
@@ -461,6 +463,7 @@ def taking(
     for which nothing was ever quarantined."""
     kept.refuse_process(insert)
     request = Asked((), tuple(reasons), tuple(epochs), discards=discards, by=by, because=because.strip())
+    pipeline, insert = at_current(lake, pipeline, insert)
     wanted = kept.chosen(insert.id, kept.quarantined_by_epoch(lake, pipeline, insert), request)
     return Taking(insert.id, request, tuple(wanted))
 

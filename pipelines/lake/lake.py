@@ -11,6 +11,7 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import Records
+from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
 from tidegate.pipelines.lake.owner_log import FORMAT, FORMAT_PROPERTY, LAKE, OwnerLogs, folder_of
@@ -83,6 +84,8 @@ CommitRole = Literal[
     "retention-rows",
     "stuck",
     "ledger",
+    "generation",
+    "swap",
 ]
 
 
@@ -124,6 +127,7 @@ class Lake(Layout):
         self.stuck = Records(self.logs, StuckRow)
         self.definitions = Records(self.logs, DefinitionRow)
         self.ledger = Records(self.logs, LedgerRow)
+        self.generations = Records(self.logs, GenerationRow)
         self._refuse_other_format()
 
     @classmethod

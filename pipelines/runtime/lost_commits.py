@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.generations import generation_of, insert_of, insert_owner
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
@@ -122,8 +123,7 @@ def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
     if _new(lake):
         return
     owner = insert_owner(insert)
-    plan = lake.epochs.last(owner)
-    generation, log = plan.generation if plan else 1, lake.logs.of(owner)
+    plan, generation, log = lake.epochs.last(owner), generation_of(insert), lake.logs.of(owner)
     steps = [
         (plan.epoch if plan else -1, log.path, "plan"),
         (log.version(lake.application(owner, "stage", generation)), log.path, "row of staged files"),
