@@ -312,7 +312,7 @@ class ProcessRunner(InsertRunner):
     def completed(self, plan: ReleasePlan) -> list[int]:
         lake = self.lake
         names = [target.log_name for target in self.targets]
-        logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in names]
+        logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in names]
         return [*logged, *super().completed(plan)]
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
