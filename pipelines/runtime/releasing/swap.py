@@ -100,10 +100,10 @@ def _decide(found: Generations, generation: int, decided: str, clock: Clock) -> 
     lake, owner, rows = found.lake, insert_owner(found.statement), found.decisions
     row = GenerationRow(owner, OF_STATEMENT, len(rows) + 1, generation, decided, clock())
     application = lake.application(owner, "generation", OF_STATEMENT)
-    if not lake.generations.append([row], application=application, version=row.epoch):
+    if not lake.generations.append([row], application=application, version=row.epoch, guarded=False):
         raise ConcurrentRun(
             f"another run has decided on the generations of {found.statement} at the same time",
-            where=str(lake.generations.path),
+            where=str(lake.logs.of(owner).path),
             state="what it has decided holds; this run decided nothing",
             next_command=STATUS,
         )

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import may_die
-from tests.pipelines.runtime.plays import RATES, Play, clicks
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, moment
 from tidegate.pipelines.clock import Clock
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError
 from tidegate.pipelines.facts.problem import Scope
@@ -257,3 +257,38 @@ def test_a_kill_at_each_commit_point_loses_no_row_of_either_generation(
     assert two.release(two.runner(two.text)) == [(2, 2)]
     assert two.rows() == met(two, 2, 1, 2, 3, 4)
     assert two.prove(two.text) == 2
+
+
+COUNTED = """
+CREATE TABLE clicks (item STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE counted (item STRING, clicks BIGINT) WITH ('connector' = 'scripted');
+INSERT INTO counted SELECT item, COUNT(*) FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(at), INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end, item
+"""
+
+
+def test_a_generation_of_a_process_has_its_own_state_and_log_and_is_not_swapped_in(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = Harness(COUNTED, spark, tmp_path)
+    new = compile_script(COUNTED.replace("COUNT(*)", "COUNT(*) * 10"))
+    two = Two(harness, "counted", new, lambda number: None)
+    harness.push("clicks", [{"item": "a", "at": moment(1)}, {"item": "a", "at": moment(20_000)}])
+    harness.watermark("clicks", at_ms(20_000))
+    harness.run()
+    harness.restart()
+    assert two.begin() == 2
+    assert two.release(two.beside()) == [(2, 1)]
+    apart = folder_of(two.target, 2)
+    found = {place: lake_rows.read(spark, place).collect() for place in (two.target, apart)}
+    assert [[row["clicks"] for row in rows] for rows in found.values()] == [[1], [10]]
+    assert {owner: two.lake.watermarks.rows(owner)[-1].generation for owner in ("counted", "counted~2")} == {
+        "counted": 1,
+        "counted~2": 2,
+    }
+    with pytest.raises(PlanningError, match="is a process: readers of its outputs would meet"):
+        two.swap()
+    two.give_up(2)
+    assert [item.insert for item in status(two.lake, new, two.clock).inserts] == ["counted"]
+    with pytest.raises(PlanningError, match="generation 2 of counted is over"):
+        two.beside()
