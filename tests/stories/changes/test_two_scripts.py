@@ -41,6 +41,12 @@ def second(story: Story, *changes: tuple[str, str]) -> str:
     return "second.sql"
 
 
+def splits(story: Story) -> set[tuple[str, str, str]]:
+    """What the lake knows of the files of its sources: table, name, and how it lies there."""
+    rows = DeltaTable(story.lake / "_control" / "splits").to_pyarrow_table().to_pylist()
+    return {(row["owner"], row["split"], str(row["detail"])) for row in rows}
+
+
 @pytest.mark.thorough
 def test_a_table_that_both_declare_alike(story: Story) -> None:
     """What is neither source nor rows may differ: the two do not knock each other out."""
@@ -97,14 +103,16 @@ def test_fewer_columns_lose_nothing(story: Story) -> None:
 
 def test_the_same_relative_path_beside_another_script(story: Story, tmp_path: Path) -> None:
     """A relative path begins beside the script, so that the same words name another folder. Of the other table the
-    files are those that were read, copied: that they lie there now is all that is stored."""
+    files are those that were read, copied: it goes on, and how these lie there now is all that is stored."""
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(story.folder / "other_orders", elsewhere / "orders")
     shutil.copytree(story.folder / "rates", elsewhere / "rates")
     shutil.copy(story.folder / "rates.sql", elsewhere)
-    before = story.files()
+    before, known = story.files(), splits(story)
     result = tidegate(elsewhere, "run", elsewhere / "rates.sql", "--lake", story.lake)
     assert result.exit_code == 1, result.output
     assert "orders" in result.stderr
-    stored = story.files().items() - before.items()
-    assert {Path(name).parts[:2] for name, _ in stored} <= {("_control", "splits")}
+    stored = {name for name, _ in story.files().items() - before.items()}
+    assert {Path(name).parts[:2] for name in stored} <= {("_control", "splits")}
+    files = {row[:2] for row in known if row[0] == "rates"}
+    assert {row[:2] for row in splits(story) - known} == files
