@@ -23,6 +23,7 @@ from tidegate.pipelines.runtime.gate import GateVerdict
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.ledger import left_waiting
 from tidegate.pipelines.runtime.missing_fields import MissingFields
+from tidegate.pipelines.runtime.releasing.doubled import doubled_rows
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, insert_status, source_status
 from tidegate.pipelines.text import counted
@@ -278,6 +279,7 @@ class InsertStep:
     watermark: Moment | None = None
     pins: tuple[PinnedBuild, ...] | None = None
     dropped_rows: Count | None = None
+    rows_of_a_key_that_came_twice: Count | None = None
     unmatched_ratio: float | None = None
     late_rows: Count | None = None
     outcomes: Mapping[str, int] | None = None
@@ -472,6 +474,7 @@ def _of_counts(row: StagedRow) -> dict[str, Any]:
         "released_rows": counts.get("rows", 0),
         "matched_rows": counts.get("matched", 0),
         "dropped_rows": counts.get("to:drop", 0),
+        "rows_of_a_key_that_came_twice": doubled_rows(row.facts),
         "unmatched_ratio": sum(unmatched.values()) / rows if rows else 0.0,
         "late_rows": row.late,
         "outcomes": dict(sorted(outcomes.items(), key=lambda item: -item[1])),

@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.options import on_unmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.records.kinds import Column, Count, Hidden, Note, fact
-from tidegate.pipelines.runtime.differences import Difference
+from tidegate.pipelines.runtime.differences import BRING_BACK, Difference, left_elsewhere, not_where_published
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.sql import explain as explained
 from tidegate.pipelines.sql import show_create_function, show_create_table, show_statements, to_properties
@@ -156,13 +156,16 @@ class Explanation:
     @property
     def notes(self) -> tuple[Note, ...]:
         first = f"first: export {' '.join(f'{name}=…' for name in self.missing)}"
-        if self.refused:
-            count = counted(sum(item.refused for item in self.definitions or ()), "definition")
-            began, told = "A run of it is refused:", f"{count} of the lake changed"
+        refused = [item for item in self.definitions or () if item.refused]
+        if refused:
+            began, told = "A run of it is refused:", f"{counted(len(refused), 'definition')} of the lake changed"
             if self.missing:
                 same = f"{first}   (what they say may be the same)"
                 return (Note(f"{began} {told}", "bad", len(began), details=(same,)),)
             in_another = NextCommand("run", ("--lake", "DIR"), "in another lake; this one stays as it is")
+            if not_where_published(refused):
+                told = left_elsewhere(list(dict.fromkeys(item.owner for item in refused)))
+                return (Note(f"{began} {told}", "bad", len(began), BRING_BACK + in_another),)
             ways = "put the old declarations back, or: " + in_another
             return (Note(f"{began} {told}", "bad", len(began), ways),)
         size = f"{counted(len(self.tables), 'table')}, {counted(len(self.inserts), 'INSERT')}"

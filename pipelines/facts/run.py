@@ -225,11 +225,11 @@ def run_once(
 def _keys(pipeline: Pipeline, releases: Sequence[Released]) -> Iterator[Note]:
     """What PRIMARY KEY of a target means, when it is published to for the first time, and when keys came twice."""
     for released in releases:
-        target = pipeline.table(pipeline.insert(released.insert).target)
-        twice = sum(done.doubled or 0 for done in released.published)
-        if target.primary_key and (twice or any(done.epoch == 1 for done in released.published)):
-            rows = f"; {counted(twice, 'row')} of this run came with a key that the epoch had already" if twice else ""
-            yield Note(f"{target.name}: {not_enforced(target)}{rows}.")
+        for number, name in enumerate(pipeline.insert(released.insert).outputs):
+            target, twice = pipeline.table(name), sum(done.doubled_of(number) for done in released.published)
+            if target.primary_key and (twice or any(done.epoch == 1 for done in released.published)):
+                said = f"; {counted(twice, 'row')} of this run came with a key that the epoch had already"
+                yield Note(f"{target.name}: {not_enforced(target)}{said if twice else ''}.")
 
 
 def _places(pipeline: Pipeline, lake: Layout) -> Iterator[Note]:

@@ -92,7 +92,7 @@ class Stream:
         committed beyond its log."""
         planned = self.lake.epochs.last(self.name)
         return all(
-            own.committed <= (own.last.epoch if own.last else 0) and not (own.sums().rows or own.sums().rejected)
+            own.committed <= (last.epoch if (last := own.last) else 0) and not (own.sums().rows or own.sums().rejected)
             for own in map(self.generation, range(1, planned.generation + 1 if planned else 1))
         )
 

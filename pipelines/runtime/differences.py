@@ -199,6 +199,24 @@ def _unlimited(of: FlinkType) -> FlinkType:
     return replace(of, precision=MAX_FRACTION) if of.kind in TIMESTAMPS else of
 
 
+def not_where_published(refused: Collection[Difference]) -> bool:
+    """Whether all that is refused is that targets do not lie where the script has them: no declaration differs."""
+    return bool(refused) and all(item.script.endswith(ELSEWHERE) for item in refused)
+
+
+def left_elsewhere(owners: Collection[str]) -> str:
+    """What is wrong where `not_where_published`."""
+    names = " and ".join(map(named, owners))
+    return f"what {names} published to is not at the script's 'path': another folder is there, or none"
+
+
+BRING_BACK = (
+    "bring that table to this place, with all that is in its folder; or let 'path' name the place where it is; or give "
+    "this script another lake, and its target another 'path': "
+)
+"""What to do about it; a run on another lake stands behind it."""
+
+
 def changed(refused: Collection[Difference], lake: Lake, ways: Sequence[Advised] = ()) -> DefinitionChanged:
     """The error for a script that may not run: both versions side by side, and the ways out; `ways`: further ones."""
     owners = list(dict.fromkeys(item.owner for item in refused))
@@ -208,17 +226,12 @@ def changed(refused: Collection[Difference], lake: Lake, ways: Sequence[Advised]
         for item in refused:
             if item.owner == owner:
                 lines += [f"  {item.what}", f"    lake:   {item.lake}", f"    script: {item.script}"]
-    if all(item.script.endswith(ELSEWHERE) for item in refused):
+    if not_where_published(refused):
         return DefinitionChanged(
-            f"what {' and '.join(map(named, owners))} published to is not at the script's 'path': another folder is "
-            "there, or none",
+            left_elsewhere(owners),
             where="\n         ".join(lines),
             state="nothing was changed; what is published stays where it is",
-            next_command=advice(
-                "bring that table to this place, with all that is in its folder; or let 'path' name the place where it "
-                "is; or give this script another lake, and its target another 'path': ",
-                NextCommand("run", ("--lake", "DIR")),
-            ),
+            next_command=BRING_BACK + NextCommand("run", ("--lake", "DIR")),
             differences=tuple(refused),
         )
     return DefinitionChanged(

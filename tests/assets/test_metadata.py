@@ -9,12 +9,14 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.pipelines.runtime.handmade import store
+from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.sources.sources_help import table
-from tidegate.assets.metadata import of_advance
+from tidegate.assets.metadata import of_advance, of_staged_epoch
 from tidegate.assets.text import instant, listed, markdown_table
-from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition
+from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 TABLE = table({"at": "TIMESTAMP(3)"}, "scripted", rowtime="at")
@@ -124,3 +126,15 @@ def test_the_first_rows_of_a_table_are_texts_which_dagster_shows_without_a_click
 )
 def test_instants_are_iso_8601_in_utc(ms, expected):
     assert instant(ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown"), [({}, None), ({KEY_TWICE: 0}, 0), ({KEY_TWICE: 2, "second": {KEY_TWICE: 1}}, 3)]
+)
+def test_rows_of_a_key_that_came_twice_are_shown_where_a_key_is_declared(
+    facts: dict[str, Any], shown: int | None
+) -> None:
+    plan = release("e", 1, taken("clicks", 0, 1, 4))
+    row = StagedRow("insert e", 1, 1, plan.digest, 0, "f", [], {"rows": 4, "to:publish": 4}, facts)
+    found = of_staged_epoch(plan, row)
+    assert (found | found["details"].value).get("rows of a key that came twice") == shown

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tidegate.orchestration import cli
 from tidegate.orchestration.commands import runner
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.bars import Bars
+from tidegate.pipelines.facts.plan import explain
+from tidegate.pipelines.runtime.differences import ELSEWHERE, Difference
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
@@ -296,6 +299,22 @@ def test_explain_says_what_a_run_would_not_do(tmp_path: Path) -> None:
     assert "It has no INSERT, so a run of it lands nothing." in tidegate("explain", script).stdout
     refused = tidegate("explain", script, "--lake", tmp_path / "nothing")
     assert f"tidegate run {script} --lake {tmp_path / 'nothing'}" in refused.stderr
+
+
+def test_explain_says_how_a_target_that_is_elsewhere_comes_back() -> None:
+    """No declaration differs, so none can be put back."""
+    pipeline = compile_script(SCRIPT.format(policy="quarantine"), name="clicks")
+    there = "the table that e has published to"
+    gone = Difference("insert e", "target path", there, f"out/e{ELSEWHERE}", True)
+    other = Difference("insert e", "where", "a", "b", True)
+    for found, told, advised in (
+        ([gone], "e published to is not at the script's 'path'", "bring that table to this place"),
+        ([gone, other], "2 definitions of the lake changed", "put the old declarations back"),
+    ):
+        shown = explain(pipeline, found, Path("lake"), statements=False)
+        (note,) = replace(shown, missing=()).notes
+        assert told in note.text
+        assert str(note.next).startswith(advised)
 
 
 def test_spark_writes_beside_a_lake_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

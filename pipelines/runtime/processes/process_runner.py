@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -61,6 +61,7 @@ from tidegate.pipelines.runtime.processes.state import (
     published_rows,
     state_before,
 )
+from tidegate.pipelines.runtime.releasing.doubled import doubled
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.releasing.violations import counted as counted_violations
 from tidegate.pipelines.sinks.protocol import TableSink
@@ -93,7 +94,8 @@ def staged_row(
         TIME_FACT: time_after(tables, plan, reports).fact(),
         "broadcast": reports[0]["broadcast"],
         FACT: _state_files(tables, state, attempt, reports).fact(),
-        **counted_violations(_paths(outputs, files), tables.on_lake.insert.constraints),
+        **counted_violations(_paths(outputs, 0, files), tables.on_lake.insert.constraints),
+        **_doubled(outputs, 0, files),
     }
     if windowed:
         facts[NOT_HAVING] = first.pop(NOT_HAVING)
@@ -139,10 +141,11 @@ def _state_files(tables: ProcessTables, state: StateBefore, folder: str, reports
 
 def _second(outputs: EpochOutputs, reports: Reports, counted: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of the second output; only the first has a staged row."""
-    files, numbers = [asdict(file) for file in _files(outputs, 1)], _numbers(counted)
+    files, numbers = _files(outputs, 1), _numbers(counted)
     return {
-        "files": files,
+        "files": [asdict(file) for file in files],
         **numbers,
+        **_doubled(outputs, 1, files),
         DISCARDED: _given_up(outputs.inputs.plan, numbers),
         "emitted": _handed(reports, 1),
     }
@@ -172,10 +175,16 @@ def _files(outputs: EpochOutputs, output: int) -> list[StagedFile]:
     return [file for file in found if file.disposition != REPORTS]
 
 
-def _paths(outputs: EpochOutputs, files: Sequence[StagedFile]) -> list[Location]:
-    """Where files of the first output lie."""
-    folders = outputs.folders(0)
+def _paths(outputs: EpochOutputs, output: int, files: Iterable[StagedFile]) -> list[Location]:
+    """Where files of an output lie."""
+    folders = outputs.folders(output)
     return [folders[file.disposition] / file.path for file in files]
+
+
+def _doubled(outputs: EpochOutputs, output: int, files: Sequence[StagedFile]) -> dict[str, int]:
+    """How many rows of an output have a key that another one has."""
+    published = _paths(outputs, output, (file for file in files if file.disposition == "publish"))
+    return doubled(published, outputs.inputs.tables.targets[output].primary_key)
 
 
 PER_TASK = 200_000

@@ -3,7 +3,8 @@ published; they are counted in the staged files, whose key columns are read for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,18 @@ def doubled(files: Iterable[Location], key: Sequence[str]) -> dict[str, int]:
             rows = file.read(columns=list(dict.fromkeys([*key, "_op"])))
             parts.append(rows.filter(pc.equal(rows.column("_op"), "+I")).select(list(key)))  # type: ignore[attr-defined]
     return {KEY_TWICE: _again(pa.concat_tables(parts)) if parts else 0}
+
+
+def doubled_by_output(facts: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """The counts of both outputs of a staged epoch, in the outputs' order; None where none is declared, or no such
+    output."""
+    return facts.get(KEY_TWICE), (facts.get("second") or {}).get(KEY_TWICE)
+
+
+def doubled_rows(facts: Mapping[str, Any]) -> int | None:
+    """The count of all outputs of a staged epoch; None where no target declares a key."""
+    found = [number for number in doubled_by_output(facts) if number is not None]
+    return sum(found) if found else None
 
 
 def _again(keys: pa.Table) -> int:

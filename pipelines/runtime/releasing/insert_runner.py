@@ -44,7 +44,7 @@ from tidegate.pipelines.runtime.lost_commits import (
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
-from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
+from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output, doubled_rows
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
 from tidegate.pipelines.sql.canonical import computed
@@ -84,8 +84,12 @@ class Published:
 
     @property
     def doubled(self) -> int | None:
-        """Rows of a key that came twice; None where the target declares none."""
-        return self.staged.facts.get(KEY_TWICE)
+        """Rows of a key that came twice; None where no target declares one."""
+        return doubled_rows(self.staged.facts)
+
+    def doubled_of(self, output: int) -> int:
+        """The same of one output, by its number."""
+        return doubled_by_output(self.staged.facts)[output] or 0
 
 
 @dataclass(frozen=True)

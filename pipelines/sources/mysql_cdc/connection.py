@@ -207,7 +207,9 @@ def explain(error: Exception, where: str) -> SourceError:
             state=state,
             next_command=f"{again}: it goes on from there",
         )
-    return SourceError(f"the server says: ({code}) {text}", where=where, state=state, next_command=again)
+    return SourceError(
+        f"the server says: ({code}) {text}", where=where, state=state, next_command=f"mend that, then {again}"
+    )
 
 
 def execute_once_unlocked(cursor: Cursor, statement: str, table: str, progress: Progress) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE, doubled
+from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE, doubled, doubled_by_output, doubled_rows
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,20 @@ def test_rows_of_one_key(
         paths.append(Location(str(tmp_path)) / f"{number}.parquet")
     assert doubled(paths, key) == {KEY_TWICE: twice}
     assert doubled(paths, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("facts", "by_output", "together"),
+    [
+        ({}, (None, None), None),
+        ({KEY_TWICE: 0}, (0, None), 0),
+        ({"second": {KEY_TWICE: 2}}, (None, 2), 2),
+        ({KEY_TWICE: 3, "second": {KEY_TWICE: 2}}, (3, 2), 5),
+        ({KEY_TWICE: 3, "second": {}}, (3, None), 3),
+    ],
+)
+def test_both_outputs_are_told_apart(
+    facts: dict[str, object], by_output: tuple[int | None, ...], together: int | None
+) -> None:
+    assert doubled_by_output(facts) == by_output
+    assert doubled_rows(facts) == together

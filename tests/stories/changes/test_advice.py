@@ -192,6 +192,14 @@ def test_what_a_person_asks_for_and_cannot_have(person: Person) -> None:
     advice = person.refused(RUN, "holds epoch 1 of copied")
     person.type("tidegate verify pipeline.sql")
     assert "nothing" in person.follow(advice, "release", status=1)
+    # Over another table: what is held is of the old one, and is given up by the script that has it.
+    beside = (
+        held.replace("FROM src", "FROM beside").replace(" src ", " beside ") + held.partition("CREATE TABLE copied")[0]
+    )
+    for line in (RUN, "tidegate discard pipeline.sql copied"):
+        person.write(beside)
+        assert "put the old declaration back" in person.refused(line, "differently than the lake")
+    person.write(held)
     person.follow(advice, "discard")
     advice = person.refused("tidegate release pipeline.sql copied", "no epoch of copied is held")
     person.follow(advice, "status")

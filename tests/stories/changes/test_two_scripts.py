@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.stories.changes.bases import SCRIPTS, Story, tidegate
+from tidegate.pipelines.lake import Lake
 
 pytestmark = pytest.mark.xdist_group("changes of rates")
 
@@ -39,6 +40,12 @@ def second(story: Story, *changes: tuple[str, str]) -> str:
         orders = orders.replace(old, new)
     (story.folder / "second.sql").write_text(f"{orders};\n{SECOND}")
     return "second.sql"
+
+
+def splits(story: Story) -> set[tuple[str, str, str]]:
+    """What the lake has of splits: table, split, detail."""
+    rows = Lake(story.lake).splits
+    return {(row.owner, row.split, str(row.detail)) for owner in rows.owners() for row in rows.rows(owner)}
 
 
 @pytest.mark.thorough
@@ -97,14 +104,16 @@ def test_fewer_columns_lose_nothing(story: Story) -> None:
 
 def test_the_same_relative_path_beside_another_script(story: Story, tmp_path: Path) -> None:
     """A relative path begins beside the script, so that the same words name another folder. Of the other table the
-    files are those that were read, copied: that they lie there now is all that is stored."""
+    files are those that were read, copied: it goes on, and how these lie there now is all that is stored."""
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(story.folder / "other_orders", elsewhere / "orders")
     shutil.copytree(story.folder / "rates", elsewhere / "rates")
     shutil.copy(story.folder / "rates.sql", elsewhere)
-    before = story.files()
+    before, known = story.files(), splits(story)
     result = tidegate(elsewhere, "run", elsewhere / "rates.sql", "--lake", story.lake)
     assert result.exit_code == 1, result.output
     assert "orders" in result.stderr
-    stored = story.files().items() - before.items()
-    assert {Path(name).name.partition("-")[0] for name, _ in stored} <= {"splits"}
+    stored = {name for name, _ in story.files().items() - before.items()}
+    assert {Path(name).name.partition("-")[0] for name in stored} <= {"splits"}
+    files = {row[:2] for row in known if row[0] == "rates"}
+    assert {row[:2] for row in splits(story) - known} == files

@@ -25,6 +25,7 @@ from tidegate.pipelines.process import (
     ProcessError,
     StateDeclarations,
 )
+from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output
 from tidegate.pipelines.sql import SqlError, compile_script
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
@@ -34,10 +35,18 @@ from tidegate.quality_checks.reconcile import reconcile_all
 pytestmark = pytest.mark.long
 
 
+KEY = "PRIMARY KEY ({}) NOT ENFORCED"
+
+
 def whole() -> Pipeline:
     pipeline = compile_script(SCRIPT)
     pipeline = pipeline.process(
-        "ruled", ["events", "rules"], "k", wrapped(fn.Ruled()), "k STRING, number BIGINT, rule BIGINT", buckets=3
+        "ruled",
+        ["events", "rules"],
+        "k",
+        wrapped(fn.Ruled()),
+        f"k STRING, number BIGINT, rule BIGINT, {KEY.format('k')}",
+        buckets=3,
     )
     pipeline = pipeline.process(
         "paired",
@@ -52,7 +61,10 @@ def whole() -> Pipeline:
         "events",
         ["k", "name"],
         wrapped(fn.Halved()),
-        ["k STRING, number BIGINT", "name STRING, odd BIGINT, CONSTRAINT small EXPECT (odd < 100) ON VIOLATION WARN"],
+        [
+            "k STRING, number BIGINT",
+            f"name STRING, odd BIGINT, {KEY.format('name')}, CONSTRAINT small EXPECT (odd < 100) ON VIOLATION WARN",
+        ],
         buckets=5,
     )
     again = "k STRING, number BIGINT, name STRING, at TIMESTAMP(3)"
@@ -120,6 +132,12 @@ def test_every_shape(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         second, insert = harness.pipeline.table("odds"), harness.pipeline.insert("evens")
         assert {harness.lake.target_path(second), harness.lake.quarantine_path(second, insert)} <= maintained
         assert len(lake_rows.read(spark, harness.lake.target_path(second)).collect()) == len(emitted)
+    for insert, output, target, key in (("ruled", 0, "ruled", "k"), ("evens", 1, "odds", "name")):
+        rows = lake_rows.read(spark, harness.lake.target_path(harness.pipeline.table(target))).select("_epoch", key)
+        keys = [tuple(row) for row in rows.collect()]
+        said = [doubled_by_output(row.facts)[output] or 0 for row in harness.lake.staged.rows(f"insert {insert}")]
+        assert sum(said) == len(keys) - len(set(keys))
+        assert sum(said) > 0 or (insert == "evens" and not at_once)
     digests = {row.facts["broadcast"] for row in harness.lake.staged.rows("insert ruled")}
     assert len(digests) == (1 if at_once else 2)
 
