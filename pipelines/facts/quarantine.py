@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
+from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.ledger import sums_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.text import counted, key, moment, why
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import MissedKey, Pipeline
     from tidegate.pipelines.sql.model import Insert
 
+State = Literal["open", "released", "discarded", "all"]
 _STATES = {"open": "in quarantine", "released": "released since", "discarded": "discarded"}
 
 
@@ -91,7 +94,7 @@ class Quarantine:
 def quarantine(lake: Lake, pipeline: Pipeline, inserts: Sequence[Insert]) -> Quarantine:
     """All that INSERTs have ever quarantined, by epoch and reason; reads every epoch."""
     found = []
-    for insert in inserts:
+    for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts):
         lots = tuple(QuarantinedLot.of(item) for item in kept.quarantined_by_epoch(lake, pipeline, insert))
         found.append(QuarantinedInsert(insert.id, **_totals(lots), kept=lots))
     return Quarantine(tuple(found))
@@ -168,7 +171,7 @@ def by_reason(
     """The quarantine of INSERTs in sums; `by_epoch`: one for each epoch."""
     return tuple(
         ReasonSums.of(insert.id, output, sums_of(lake, pipeline, insert, by_epoch=by_epoch, output=output))
-        for insert in inserts
+        for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts)
         for output in ("", *insert.outputs[1:])
     )
 
@@ -290,12 +293,13 @@ def rows(
     insert: Insert,
     reasons: Sequence[str] = (),
     epochs: Sequence[int] = (),
-    state: Literal["open", "released", "discarded", "all"] = "open",
+    state: State = "open",
     limit: int = 20,
 ) -> ShownRows:
     """Quarantined rows, the oldest first; those of one epoch and reason stand together."""
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
 
+    pipeline, insert = at_current(lake, pipeline, insert)
     every = kept.quarantined_by_epoch(lake, pipeline, insert)
     fitting = [item for item in every if kept.asked_for(item, reasons, epochs)]
     wanted = [item for item in fitting if state in ("all", item.state)]
@@ -311,6 +315,35 @@ def rows(
         sum(item.rows for item in gone),
         "" if wanted else _none(every, fitting),
     )
+
+
+@dataclass(frozen=True)
+class ShownQuarantine:
+    """The quarantines of INSERTs: all that is in them in sums, and the rows that fit, some of them as they are."""
+
+    rows_found: Count
+    by_reason: tuple[ReasonSums, ...]
+    inserts: tuple[ShownRows, ...]
+
+    @property
+    def head(self) -> tuple[Note, ...]:
+        fit = "fits" if self.rows_found == 1 else "fit"
+        parts = [note for item in (*self.by_reason, *self.inserts) for note in item.head]
+        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts)
+
+
+def shown(
+    lake: Lake,
+    pipeline: Pipeline,
+    inserts: Sequence[Insert],
+    reasons: Sequence[str] = (),
+    epochs: Sequence[int] = (),
+    state: State = "open",
+    limit: int = 20,
+) -> ShownQuarantine:
+    """The quarantines of INSERTs, and at most `limit` of the rows of each that fit; 0 shows no value of a row."""
+    found = tuple(rows(lake, pipeline, insert, reasons, epochs, state, limit) for insert in inserts)
+    return ShownQuarantine(sum(item.of for item in found), by_reason(lake, pipeline, inserts), found)
 
 
 def _row(row: kept.QuarantinedRow, missed: MissedKey | None) -> QuarantinedRow:
@@ -383,7 +416,13 @@ class Taking:
         return self._found((), number, (Note(text, details=details),), dry_run=True)
 
     def do(self, runner: Runner, on_unmatched: OnUnmatched | None = None) -> Taken:
-        """Take them (`Runner.out_of_quarantine`)."""
+        """Take them (`Runner.out_of_quarantine`). Raises PlanningError for a discard without a reason."""
+        if self.request.discards and not self.request.because:
+            raise PlanningError(
+                "a discard needs a reason",
+                state="nothing was changed",
+                next_command="fill in `because`: why they are given up",
+            )
         done = runner.out_of_quarantine(self.insert, kept.as_shown(self.request, self.wanted), on_unmatched)
         own = [item for item in done if item.plan.out_of_quarantine]
         said = [] if own else [Note(self._nothing)]
@@ -423,7 +462,8 @@ def taking(
     """What a request takes of an INSERT's quarantine. Raises PlanningError for a process, and for a reason or an epoch
     for which nothing was ever quarantined."""
     kept.refuse_process(insert)
-    request = Asked((), tuple(reasons), tuple(epochs), discards=discards, by=by, because=because)
+    request = Asked((), tuple(reasons), tuple(epochs), discards=discards, by=by, because=because.strip())
+    pipeline, insert = at_current(lake, pipeline, insert)
     wanted = kept.chosen(insert.id, kept.quarantined_by_epoch(lake, pipeline, insert), request)
     return Taking(insert.id, request, tuple(wanted))
 
