@@ -210,7 +210,7 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         name, declared = self._declared()
         place = f"the pipeline {name} ({context.path}: {declared})"
         jobs = [job.name for job in made.jobs or ()]
-        refuse_equal_jobs(_JOBS.setdefault(project, {}), context.component_loc, jobs, place)
+        refuse_equal_jobs(_JOBS.setdefault(project, {}), context.component_path, jobs, place)
         return made
 
     def _definitions(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -31,7 +31,7 @@ def test_published_follows_staged_only_past_a_passed_gate(instance: dg.DagsterIn
         instance.report_runless_asset_event(dg.AssetMaterialization(key))
     published = dg.AssetSelection.assets(PUBLISHED)
 
-    def tick(cursor: Any) -> dg.EvaluateAutomationConditionsResult:
+    def tick(cursor: Any) -> Any:
         return dg.evaluate_automation_conditions(definitions, instance, asset_selection=published, cursor=cursor)
 
     first = tick(None)

@@ -125,6 +125,7 @@ def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
     key = [("good", "published"), ("wait", "waiting")]
     text = replace(outcomes([released({"to:publish": 3})], [1], 1), label="rows", key=key).markdown()
     found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)", text)
+    assert found is not None
     alone = b64decode(found.group(1)).decode()
     root = ElementTree.fromstring(alone)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
