@@ -96,6 +96,7 @@ def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp
         mysql.execute("DROP TABLE child, parent")
         wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(mysql, case))]
         wrong += alters.faults(mysql, but=("IF NOT EXISTS",))  # MariaDB's
+        wrong += alters.faults_of_texts(mysql)
         assert not wrong, "\n".join(wrong)
 
 
