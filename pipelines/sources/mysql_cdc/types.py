@@ -31,7 +31,8 @@ class SourceColumn:
     `data_type` is the bare name ("bigint"), `column_type` the whole ("bigint(20) unsigned"). `length` is
     CHARACTER_OCTET_LENGTH, `characters` CHARACTER_MAXIMUM_LENGTH, `fraction` DATETIME_PRECISION (digits after the
     second). `generated`: it is computed of others. What a log is followed with: `dropped`: the server has it no more,
-    or had not for a while; `numbered`: it became AUTO_INCREMENT, so that its zeros may have got other numbers.
+    or had not for a while; `numbered`: it became AUTO_INCREMENT, so that its zeros may have got other numbers;
+    `recoded`: its character set became one in which its texts are other bytes.
     """
 
     name: str
@@ -48,6 +49,7 @@ class SourceColumn:
     auto_increment: bool = False
     dropped: bool = False
     numbered: bool = False
+    recoded: bool = False
 
     @property
     def unsigned(self) -> bool:

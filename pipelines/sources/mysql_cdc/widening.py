@@ -49,10 +49,11 @@ def _followed(known: SourceColumn, now: SourceColumn | None, declared: Column | 
         generated=known.generated or now.generated,
         auto_increment=now.auto_increment,
         numbered=known.numbered or (now.auto_increment and not known.auto_increment),
+        recoded=known.recoded or not charset_holds(now.charset, known.charset),
     )
     if declared is None or known.dropped or not _is_wider(now, known, declared):
         return held
-    kept = {name: getattr(held, name) for name in ("name", "nullable", "generated", "numbered")}
+    kept = {name: getattr(held, name) for name in ("name", "nullable", "generated", "numbered", "recoded")}
     return replace(now, **kept)
 
 

@@ -15,7 +15,14 @@ from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc import mysql_server, test_chunks, test_names, test_preflight
 from tests.pipelines.sources.mysql_cdc.binlog import neighbours
 from tests.pipelines.sources.mysql_cdc.binlog.statements import alters
-from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import PARTED, UNIQUE, Case, U, fault
+from tests.pipelines.sources.mysql_cdc.binlog.statements.test_on_a_server import (
+    NUMBERED,
+    PARTED,
+    UNIQUE,
+    Case,
+    U,
+    fault,
+)
 from tests.pipelines.sources.mysql_cdc.driver import Driver, declare
 from tests.pipelines.sources.mysql_cdc.test_stops import explained
 from tidegate.pipelines.connectors.table import Table
@@ -26,6 +33,8 @@ from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("server")]
 
 CASES = (
+    NUMBERED,
+    Case((*NUMBERED.statements, "DROP TABLE t"), SchemaChanged),
     Case(("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t",), SchemaChanged, (PARTED,)),
     Case(("RENAME TABLE t TO v, u TO t",), SchemaChanged, (U,)),
     Case(("DROP INDEX `PRIMARY` ON t", "INSERT INTO t VALUES (1, 'z')"), SchemaChanged),
@@ -96,6 +105,7 @@ def test_cascades_and_statements_are_read(spark: SparkSession, folder: Path, tmp
         mysql.execute("DROP TABLE child, parent")
         wrong = [f"{case.statements}: {found}" for case in CASES if (found := fault(mysql, case))]
         wrong += alters.faults(mysql, but=("IF NOT EXISTS",))  # MariaDB's
+        wrong += alters.faults_of_texts(mysql)
         assert not wrong, "\n".join(wrong)
 
 

@@ -133,7 +133,7 @@ class Backup:
         self.server.start()
 
 
-@pytest.mark.parametrize("batches", [2, 4], ids=["amid the snapshot", "before the log is read"])
+@pytest.mark.parametrize("batches", at_length([2, 4]), ids=["amid the snapshot", "before the log is read"])
 def test_a_server_that_is_restored_before_the_flip(
     spark: SparkSession, lone: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
 ) -> None:

@@ -93,6 +93,12 @@ def shape_after(
     # strict. What `utf8` is depends on the server's settings.
     if text and not strict and found.charset in (None, "utf8mb3"):
         return None
+    # In other bytes a TEXT may have no room, and then the blanks at its end are cut off without a word, in any mode. So
+    # its character set is the same one to the end, and no other statement may have named one in between.
+    if text and shape.counts_bytes:
+        if known.recoded:
+            return None
+        shape = replace(shape, charset=found.charset)
     # One that becomes AUTO_INCREMENT gives another number to a NULL, and to a 0: whether there is one was looked up.
     if found.auto_increment != known.auto_increment or (known.numbered and known.nullable and not in_primary):
         return None

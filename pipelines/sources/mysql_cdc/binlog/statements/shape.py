@@ -60,6 +60,11 @@ class Shape:
             return name[-4:] == old[-4:] and _SIZES[name] >= _SIZES[old]
         return False
 
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether how much text it takes depends on the character set: a TEXT's length is one of bytes."""
+        return self.name in _SIZES
+
     def _numbers(self, count: int) -> list[int]:
         return [*(int(each) for each in self.details if each.isdecimal()), 0, 0][:count]
 

@@ -40,6 +40,7 @@ def test_a_file_that_the_server_does_not_have(database: Database) -> None:
     assert "--resnapshot" in caught.value.next_command
 
 
+@pytest.mark.thorough  # test_stops.py runs into such a file
 @pytest.mark.usefixtures("server")
 def test_a_purged_file(tmp_path: Path) -> None:
     with own_server(tmp_path) as database:

@@ -81,6 +81,39 @@ def fault(database: Database, create: str, actions: str, goes_on: bool) -> str:
     return "" if read_rows == truth else f"{actions}: {read_rows} for {truth}"
 
 
+CUT = "INSERT INTO t VALUES (1, CONCAT(REPEAT('é', 30000), SPACE(20000)))"
+"""A text that a TEXT of latin1 has room for, and one of utf8mb4 only without some of the blanks at its end."""
+RECODED = (
+    ("latin1", ("MODIFY name TEXT NOT NULL",), False),
+    ("latin1", ("MODIFY name TEXT CHARACTER SET latin1 NOT NULL",), True),
+    ("utf8mb4", ("MODIFY name TEXT NOT NULL",), True),
+    ("utf8mb4", ("MODIFY name TEXT", "MODIFY name TEXT CHARACTER SET utf8mb4"), False),  # another one in between?
+    ("utf8mb3", ("MODIFY name TEXT",), True),  # the same bytes
+)
+"""The character set of a TEXT in a table of utf8mb4, what is done to it, and whether the table goes on."""
+
+
+def faults_of_texts(database: Database) -> list[str]:
+    """What is wrong with the reading past ALTERs of a TEXT that is nearly full."""
+    wrong: list[str] = []
+    for charset, actions, goes_on in RECODED:
+        database.execute("DROP TABLE IF EXISTS t")
+        create = f"CREATE TABLE t (id INT PRIMARY KEY, name TEXT CHARACTER SET {charset}) CHARACTER SET utf8mb4"
+        database.execute(create, CUT if charset == "latin1" else "INSERT INTO t VALUES (1, 'é  ')")
+        known, start = declared(database), position(database)
+        truth = database.execute("SELECT name FROM t")
+        database.execute(*(f"ALTER TABLE t {action}" for action in actions))
+        cut = truth != database.execute("SELECT name FROM t")
+        try:
+            read(database, planned(database, known), start)
+            went_on = True
+        except SchemaChanged:
+            went_on = False
+        if went_on is not goes_on or (went_on and cut):
+            wrong.append(f"{charset}, {actions}: {'goes on' if went_on else 'stops'}; {cut=}")
+    return wrong
+
+
 def declared(database: Database) -> WantedTable:
     """The table t, of which the script declares a part, as it is now."""
     whole = wanted(database, "t")

@@ -8,13 +8,24 @@ import pytest
 
 from tests.conftest import Database
 from tests.pipelines.sources.mysql_cdc.binlog.recording import changes, position, read
-from tests.pipelines.sources.mysql_cdc.binlog.statements.alters import BEFORE, declared, faults, listed, planned
+from tests.pipelines.sources.mysql_cdc.binlog.statements.alters import (
+    BEFORE,
+    declared,
+    faults,
+    faults_of_texts,
+    listed,
+    planned,
+)
 from tidegate.pipelines.sources.mysql_cdc.errors import SchemaChanged
 
 
 def test_the_docs_say_which_alters_are_followed(database: Database) -> None:
     wrong = faults(database, but=("BLACKHOLE",))  # an engine that this server has not
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_text_that_has_lost_the_blanks_at_its_end_stops_the_table(database: Database) -> None:
+    assert faults_of_texts(database) == []
 
 
 LOOSE = "SET sql_mode = ''"

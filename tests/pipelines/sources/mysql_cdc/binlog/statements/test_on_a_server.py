@@ -29,6 +29,23 @@ ADDS = (
 )
 UNIQUE = "ALTER TABLE t MODIFY name VARCHAR(9) NOT NULL, ADD UNIQUE n (name)"
 
+NUMBERED = Case(
+    (
+        "SET binlog_format = MIXED",
+        "SET pseudo_thread_id = 4000001",
+        "CREATE TEMPORARY TABLE t (id INT)",
+        "SET pseudo_thread_id = 4000002",
+        "TRUNCATE TABLE t",
+        "SET pseudo_thread_id = 4000001",
+        "TRUNCATE TABLE t",
+        "DROP TABLE t",
+        "SET binlog_format = ROW",
+        "INSERT INTO t VALUES (3, 'c')",
+    )
+)
+"""A session that logs under numbers which it chooses, as a log that is played back does: under each it has other
+TEMPORARY tables."""
+
 CASES = (
     Case(("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t",), SchemaChanged, (PARTED,)),
     Case(
@@ -112,14 +129,17 @@ CASES = (
             "CREATE INDEX i ON t (id)",
             "DROP INDEX i ON t",
             "ALTER TABLE t MODIFY id BIGINT, DROP PRIMARY KEY",
-            "RENAME TABLE t TO v",
-            "DROP TABLE v",
-            "CREATE TEMPORARY TABLE t (id INT)",
             "DROP TABLE t",
+            "CREATE TEMPORARY TABLE t (id INT)",
+            "ALTER TABLE t RENAME TO v",
+            "DROP TABLE v",
             "SET binlog_format = ROW",
             "DELETE FROM t WHERE id = 2",
         ),
     ),
+    Case(("SET binlog_format = MIXED", "CREATE TEMPORARY TABLE t (id INT)", "RENAME TABLE t TO v"), SchemaChanged),
+    NUMBERED,
+    Case((*NUMBERED.statements, "SET pseudo_thread_id = 4000001", "DROP TABLE t"), SchemaChanged),
     Case(
         (
             "SET binlog_format = MIXED",
