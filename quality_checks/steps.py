@@ -390,7 +390,7 @@ def published(releasing: InsertRunner, before: Position, done: Sequence[Publishe
         summary=f"{_published(len(done), last.plan, rows, quarantined, waiting)}; next: {then}",
         at_once=(*_PUBLISHED, "gate_passed", "rows_by_epoch"),
         gate_passed=1,
-        rows_by_epoch=pictures.outcomes_picture(epochs, left_waiting(lake, epochs), waiting),
+        rows_by_epoch=pictures.outcomes(epochs, left_waiting(lake, epochs), waiting),
         status=_status(releasing),
         **found,
         **_details(len(done), last.plan, last.staged, verdict, lake.quarantine_path(target, insert)),

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
@@ -154,16 +154,16 @@ def computed_otherwise(epoch: Epoch, pipeline: Pipeline) -> str:
 
 def is_worked_on(lake: Lake, owner: str, label: str, now: int) -> bool:
     """Whether a runner whose label begins so holds the lease of a table or an INSERT at `now` (ms, UTC)."""
-    leases = read_leases(lake.control, owner)
+    leases = read_leases(lake.logs, owner)
     return any(lease.label.startswith(label) and not lease.over(now) for lease in leases)
 
 
-def _epochs(table: ControlTable[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
+def _epochs(table: Records[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
     """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
     rows = table.newest_first(owner, generation=plan.generation, upto=plan.epoch)
     return list(islice(takewhile(lambda row: row.epoch >= first, rows), AT_ONCE))
 
 
-def _of(table: ControlTable[Row], owner: str, plan: ReleasePlan) -> Row | None:
+def _of(table: Records[Row], owner: str, plan: ReleasePlan) -> Row | None:
     rows = table.rows(owner, generation=plan.generation, epoch=plan.epoch)
     return next((row for row in rows if row.plan_digest == plan.digest), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note
+from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values, cells_of, columns_of
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
 from tidegate.pipelines.runtime.ledger import sums_of
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.model import Insert
 
 State = Literal["open", "released", "discarded", "all"]
-LONGEST = 200
-"""Characters of a row that is shown to a person."""
 _STATES = {"open": "in quarantine", "released": "released since", "discarded": "discarded"}
 
 
@@ -200,18 +197,60 @@ class QuarantinedRow(QuarantinedLot):
         output = f", second output {self.output}" if self.output else ""
         return f"epoch {self.epoch}, {moment(self.at)} UTC{pins}{output}: {why(short(self.reason))}"
 
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row as a person sees it. `came_as`: the probe's columns."""
+
+    values: Annotated[Values, Column("")]
+    came_as: Annotated[Values, Column("came as")]
+
+
+@dataclass(frozen=True)
+class ShownMiss(ShownRow):
+    """One without a match."""
+
+    joined: Annotated[str, Column("joined by")]
+    nearest: Annotated[str, Column("nearest version")]
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """Rows of one epoch and reason; `left` more rows follow."""
+
+    MOST_ROWS: ClassVar = 10_000
+
+    heading: str
+    rows: tuple[ShownRow, ...]
+    left: int = 0
+
+    @classmethod
+    def of(cls, heading: str, rows: Sequence[QuarantinedRow], left: int) -> ShownGroup:
+        probes = [row.probe or {} for row in rows]
+        # What the target's rows show under the same name is not shown twice.
+        other = {
+            name
+            for row, probe in zip(rows, probes, strict=True)
+            for name in probe
+            if name not in row.values or row.values[name] != probe[name]
+        }
+        shown = []
+        for row, probe in zip(rows, probes, strict=True):
+            came_as = {name: each for name, each in probe.items() if name in other}
+            if all(each.key is None for each in rows):
+                shown.append(ShownRow(row.values, came_as))
+            else:
+                joined = "" if row.key is None else key(row.key) or "an expression"
+                shown.append(ShownMiss(row.values, came_as, joined, row.nearest or ""))
+        return cls(heading, tuple(shown), left)
+
     @property
-    def details(self) -> Iterator[str]:
-        yield _values(self.values)
-        if self.probe is not None:
-            yield f"  came as {_values(self.probe)}"
-        if self.key is not None:
-            yield f"  {key(self.key) or 'the key is an expression'}; nearest version: {self.nearest}"
+    def head(self) -> tuple[Note, ...]:
+        return (Note(self.heading),)
 
-
-def _values(row: Mapping[str, Any]) -> str:
-    text = json.dumps(dict(row), default=str, ensure_ascii=False)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (Note(f"… and {self.left:,} more: --limit, or --json"),) if self.left else ()
 
 
 @dataclass(frozen=True)
@@ -235,12 +274,16 @@ class ShownRows:
         if self.removed:
             fit = "that fits is" if self.removed == 1 else "that fit are"
             yield Note(f"{counted(self.removed, 'row')} {fit} gone ('quarantine.retention').")
-        groups: dict[str, list[str]] = {}
+
+    @property
+    def groups(self) -> tuple[ShownGroup, ...]:
+        """Its rows for a person: a table for each epoch and reason."""
+        grouped: dict[str, list[QuarantinedRow]] = {}
         for row in self.rows:
-            groups.setdefault(row.heading, []).extend(row.details)
-        yield from (Note(heading, details=tuple(lines)) for heading, lines in groups.items())
-        if self.of > len(self.rows):
-            yield Note(f"… and {self.of - len(self.rows):,} more: --limit, or --json")
+            grouped.setdefault(row.heading, []).append(row)
+        last = next(reversed(grouped), None)
+        left = self.of - len(self.rows)
+        return tuple(ShownGroup.of(name, own, left if name == last else 0) for name, own in grouped.items())
 
 
 def rows(
@@ -284,7 +327,16 @@ class ShownQuarantine:
     def head(self) -> tuple[Note, ...]:
         fit = "fits" if self.rows_found == 1 else "fit"
         parts = [note for item in (*self.by_reason, *self.inserts) for note in item.head]
-        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts)
+        groups = [group for item in self.inserts for group in item.groups]
+        rows = [Note(group.heading, details=_lines(group.rows)) for group in groups]
+        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts, *rows)
+
+
+def _lines(rows: Sequence[ShownRow]) -> tuple[str, ...]:
+    """A line for each row, of what is in it."""
+    cells = [column for each, title in columns_of(type(rows[0])) for column in cells_of(each, title, rows)]
+    found = range(len(rows))
+    return tuple("; ".join(f"{title}: {column[n]}" for title, column in cells if column[n]) for n in found)
 
 
 def shown(

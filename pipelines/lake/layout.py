@@ -1,6 +1,7 @@
 """Where everything of a lake lies.
 
-    <lake>/_control/{epochs,watermarks,splits,staged,verdicts,alerts,stuck,leases,definitions,ledger} control tables
+    <lake>/_control/{lake,table.<table>,insert.<insert>}                  one log an owner (`owner_log`)
+    <lake>/_control/runners/<runner>                                      heartbeats
     <lake>/completeness                                                   how far all is complete, for any reader
     <lake>/tables/<table>                                                 landed rows, adopted by a commit
     <lake>/tables/<table>/_quarantine                                     what a source could not read as rows

@@ -74,7 +74,7 @@ class Definitions:
     _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
     _anew: dict[str, int] = field(default_factory=dict, init=False)
-    _passed: tuple[int, frozenset[str]] | None = field(default=None, init=False)
+    _passed: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False)
     _undeclared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -99,8 +99,7 @@ class Definitions:
 
         The result is cached until a definition of the lake changes: a tick calls this often.
         """
-        table = self.lake.definitions.refresh()
-        as_of = (table.version() if table else -1, frozenset(resnapshot))
+        as_of = (self.lake.definitions.stamp(), frozenset(resnapshot))
         if as_of == self._passed:
             return
         found = self.differences(resnapshot)
@@ -403,7 +402,6 @@ class Definitions:
         from tidegate.pipelines.runtime.failures import explained  # loads Spark, which who only asks does without
 
         with explained(owner, f"its definition {number}", "its definition is not stored, nothing is planned under it"):
-            self.lake.set_format(self.clock())
             self.lake.definitions.append([row], application=application, version=number)
             stored = self.lake.definitions.last(owner)
         if stored is None or (stored.epoch, stored.digest) != (number, row.digest):

@@ -169,7 +169,7 @@ class Runner:
                 isinstance(error, PlanningError), self.reservation.label if self.reservation else self.label,
             )  # fmt: skip
             if before is None or (before.what, before.by) != (row.what, row.by):
-                self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+                self._store_stuck(row)
         except (DeltaError, OSError, LakeError) as unwritten:
             log.warning("%s is stuck, which could not be stored for alerts: %s", owner, unwritten)
         self._stuck.add(owner)
@@ -208,7 +208,11 @@ class Runner:
         last, now = self.lake.stuck.last(owner), self.clock()
         if last is not None and not last.over:
             row = StuckRow(owner, 1, last.epoch + 1, now, last.since, True)
-            self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+            self._store_stuck(row)
+
+    def _store_stuck(self, row: StuckRow) -> None:
+        application = self.lake.application(row.owner, "stuck", 1)
+        self.lake.stuck.append([row], application=application, version=row.epoch, guarded=False)
 
     @cached_property
     def _stuck(self) -> set[str]:

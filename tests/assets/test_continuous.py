@@ -267,7 +267,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
     daemon.pipelines["damaged"] = damaged.pipeline
     publish(other, 1)
-    for log in Path(other.lake.control / "epochs" / "_delta_log").glob("*.json"):
+    for log in Path(other.lake.logs.of(other.owner).path / "_delta_log").glob("*.json"):
         log.write_text("{")
     publish(rows, 1)
     assert materialised(daemon.look()) == [(PUBLISHED, 1, 1, 5)]

@@ -123,7 +123,9 @@ def test_a_run_waits_for_the_flip_and_then_publishes_each_row_once(location: Loc
     assert (published["dagster/row_count"], published["quarantine rows"], published["waiting rows"]) == (2, 1, 0)
     assert (published["rows published"], published["verdict"], published["epoch"]) == (2, "passed", 1)
     assert published["gate passed"] == 1
-    assert published["rows by epoch"].startswith("![rows by epoch, and those that wait](data:image/svg+xml;base64,")
+    assert published["rows by epoch"].startswith(
+        "![Rows of each epoch, by what they found, and those that it left waiting](data:image/svg+xml;base64,"
+    )
 
     added = next(item for item in released.get_asset_check_evaluations() if item.check_name == "adds_up")
     numbers = {name: value.value for name, value in added.metadata.items()}
@@ -313,7 +315,7 @@ def test_a_run_waits_for_another_one_and_then_publishes(location: Location, monk
         "clicks__user_info",
     ]
     assert [row["user_id"] for row in location.hand.published()] == [1]
-    assert {lease.released for lease in read_leases(Lake(location.lake).control)} == {True}
+    assert {lease.released for lease in read_leases(Lake(location.lake).logs)} == {True}
 
 
 def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_again_once_mended(location: Location):

@@ -311,7 +311,7 @@ class ProcessRunner(InsertRunner):
 
     def completed(self, plan: ReleasePlan) -> list[int]:
         lake, outputs = self.lake, self.insert.outputs
-        logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in outputs]
+        logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in outputs]
         return [*logged, *super().completed(plan)]
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
