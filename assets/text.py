@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tidegate.pipelines.commands import AS_WRITTEN, Advice, Commands, NextCommand
-from tidegate.pipelines.records.kinds import Drawn, Fact, columns_of, head_of, notes_of
+from tidegate.pipelines.records.kinds import Drawn, Fact, cells_of, columns_of, head_of, notes_of
 from tidegate.pipelines.records.kinds import facts_of as facts_of_record
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -53,8 +53,9 @@ def metadata(record: Any, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
     for each in facts:
         items = each.value(record)
         if isinstance(items, tuple) and items and is_dataclass(items[0]) and (columns := columns_of(type(items[0]))):
-            rows = [[fact.text(item) for fact, _ in columns] for item in items]
-            more |= listed(_heading(each), _heading(each).removesuffix("s"), [title for _, title in columns], rows)
+            cells = [column for fact, title in columns for column in cells_of(fact, title, items)]
+            headers, rows = [title for title, _ in cells], list(zip(*(column for _, column in cells), strict=True))
+            more |= listed(_heading(each), _heading(each).removesuffix("s"), headers, rows)
             shown.pop(_heading(each), None)
     return in_short(first, numbers, shown, **more)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values
+from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values, cells_of, columns_of
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
 from tidegate.pipelines.runtime.epochs.generations import at_current
@@ -329,7 +329,16 @@ class ShownQuarantine:
     def head(self) -> tuple[Note, ...]:
         fit = "fits" if self.rows_found == 1 else "fit"
         parts = [note for item in (*self.by_reason, *self.inserts) for note in item.head]
-        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts)
+        groups = [group for item in self.inserts for group in item.groups]
+        rows = [Note(group.heading, details=_lines(group.rows)) for group in groups]
+        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts, *rows)
+
+
+def _lines(rows: Sequence[ShownRow]) -> tuple[str, ...]:
+    """A line for each row, of what is in it."""
+    cells = [column for each, title in columns_of(type(rows[0])) for column in cells_of(each, title, rows)]
+    found = range(len(rows))
+    return tuple("; ".join(f"{title}: {column[n]}" for title, column in cells if column[n]) for n in found)
 
 
 def shown(

@@ -249,7 +249,7 @@ def test_dry_runs_and_the_quarantine_show_what_they_found_and_a_discard_is_a_dry
     assert team.own.ended(team.own.launch("clicks")) == "SUCCESS"
     listed = shown("quarantine_list", "list_quarantined")
     assert listed["rows found"] == 1
-    assert any('"user_id": 99' in str(text) for text in listed.values())
+    assert any("'user_id': 99" in str(text) for text in listed.values())
     asked = shown("quarantine_discard", "discard_quarantined")
     assert asked["summary"] == "enriched_click: this would discard 1 row."
     assert asked["details"]["dry run"]

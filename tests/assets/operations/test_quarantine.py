@@ -54,7 +54,7 @@ def test_jobs_show_rows_of_the_quarantine_and_take_them_out(harness: Harness) ->
     assert (metadata["summary"], metadata["rows found"]) == ("2 rows fit what was asked for", 2)
     assert metadata["line 1"] == "enriched_click: 2 rows in quarantine"
     assert metadata["line 2"].endswith("joined to user_info 1/1: the key is not in the table (user_info)")
-    assert metadata["line 3"] == '{"user_id": 2, "item_id": 2, "gender": null}'
+    assert metadata["line 3"].startswith("user_id: 2; item_id: 2; gender: NULL; joined by: user_id = 2; nearest")
     (shown,) = metadata["details"]["inserts"]
     assert [(row["key"]["user_id"], row["epoch"], row["state"]) for row in shown["rows"]] == [
         (2, 1, "open"),
