@@ -26,8 +26,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, rows_in, survey
-from tidegate.pipelines.lake.commits import NO_CLEANING
-from tidegate.pipelines.location import UNFINISHED, Address, Location
+from tidegate.pipelines.lake.commits import NO_CLEANING, by_delta_rs
+from tidegate.pipelines.location import UNFINISHED, Address, Location, settle
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, write_file
 
 SMALL_FILES = 16
@@ -87,6 +87,7 @@ def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | No
         before, size = len(live_files(path)), _size(path)
         if together is not None and before >= SMALL_FILES:
             together(path)
+        settle()  # what was removed by a commit is deleted: delta-rs does that, past Location
         hours = int(keep.total_seconds() // 3600)
         gone = DeltaTable(str(path)).vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
@@ -225,7 +226,8 @@ def forget_removals_soon(path: Address) -> None:
     small. Raises DeltaError if another runner commits in between."""
     table = delta_log.opened(path)
     if table is not None and not delta_log.BRIEF.items() <= table.metadata().configuration.items():
-        DeltaTable(str(path)).alter.set_table_properties(delta_log.BRIEF, post_commithook_properties=NO_CLEANING)
+        brief, hooks = delta_log.BRIEF, NO_CLEANING
+        by_delta_rs(path, lambda at: DeltaTable(at).alter.set_table_properties(brief, post_commithook_properties=hooks))
 
 
 def log_keep(path: Address, keep: timedelta) -> timedelta | None:
