@@ -4,15 +4,23 @@ There is one implementation, files of this machine. It offers only what an objec
 written once, a put that fails if the name is taken, a listing with sizes and the storage's own times, a tag that
 changes with the content. Scratch (spooled logs, version indexes) is no part of a lake: it is local and
 memory-mapped.
+
+What is put is durable: its content is synced before it gets its name, its folder and the folders above before the call
+returns. What others write (Spark, Arrow, a task) is made `durable` before a commit names it. A commit is seen before
+its folder is synced, and its writer may die in between: so whatever commit was found (`note_found`) is synced before
+this process puts or deletes anything. On an object store a put that was answered is durable.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,6 +39,12 @@ UNFINISHED = "_commit_"
 LISTED = 2_000
 """Names that are listed in one piece."""
 
+
+SYNCED_AT_ONCE = 8
+"""Files that are synced at the same time: a disk writes them together."""
+
+NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EROFS}
+"""The errors of a file system whose folders need no sync, or cannot be written at all."""
 
 Address: TypeAlias = "str | os.PathLike[str]"
 """What a Location can be made from; a Location itself is one."""
@@ -146,15 +160,23 @@ class Location:
             return file.read(), _tag(os.fstat(file.fileno()))
 
     def put(self, content: bytes) -> None:
-        """Write a file, whole or not at all, whatever was there before."""
+        """Write a file, whole or not at all, whatever was there before. It is durable then."""
+        settle()
         with self._written_beside(content) as unfinished:
             os.replace(unfinished, self._at)
+        _sync_folder(os.path.dirname(self._at))
 
     def put_new(self, content: bytes) -> None:
-        """Write a file, whole or not at all. Raises FileExistsError if there is one, and OSError with one of
-        `tidegate.pipelines.lake.commits.NO_LINKS` if the storage cannot do this."""
+        """Write a file, whole or not at all. It is durable then. Raises FileExistsError if there is one, and OSError
+        with one of `tidegate.pipelines.lake.commits.NO_LINKS` if the storage cannot do this."""
+        settle()
         with self._written_beside(content) as unfinished:
+            tag = _tag(os.stat(unfinished))
             os.link(unfinished, self._at)
+        folder = os.path.dirname(self._at)
+        _sync_folder(folder)
+        with _lock:
+            _synced[folder] = tag
 
     def put_instead(self, content: bytes, tag: Tag | None) -> bool:
         """Write a file, whole or not at all, in place of the one that had this tag (None: of none). False, and nothing
@@ -180,6 +202,8 @@ class Location:
         try:
             with open(unfinished, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             yield unfinished
         finally:
             with suppress(FileNotFoundError):
@@ -191,14 +215,15 @@ class Location:
 
     def delete(self) -> bool:
         """Delete a file; False where there was none."""
+        settle()
         with suppress(FileNotFoundError):
             os.unlink(self._at)
             return True
         return False
 
     def move(self, to: Location) -> Location:
-        """Rename a file, or a folder with its content; an object store would copy. An existing file of that name is
-        replaced."""
+        """Rename a file that no commit names yet, or a folder of such files; an object store would copy. An existing
+        file of that name is replaced."""
         os.replace(self._at, to._at)
         return to
 
@@ -226,14 +251,15 @@ class Location:
         return _format(dictionaries).make_fragment(self._at, LocalFileSystem()).subset(row_group_ids=list(numbers))
 
     def write_parquet(self, rows: pa.Table, **options: Any) -> int:
-        """Write a file that no commit names yet; its size (bytes)."""
+        """Write a file that no commit names yet; its size (bytes). It is durable then."""
         import pyarrow.parquet as pq
 
         pq.write_table(rows, self._at, **options)
+        durable([self])
         return self.size()
 
     def parquet_writer(self, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
-        """Writes such a file, batch by batch."""
+        """Writes such a file, batch by batch; it is not durable (see `durable`)."""
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(self._at, schema, **options)
@@ -243,8 +269,10 @@ class Location:
     def make(self, mode: int = 0o777) -> None:
         """Make a folder and its parents if missing; nothing to do on an object store."""
         try:
+            _anchored.pop(os.path.abspath(self._at), None)
             with suppress(FileNotFoundError):
                 return os.mkdir(self._at, mode)
+            _anchored.clear()
             os.makedirs(os.path.dirname(self._at), exist_ok=True)
             os.mkdir(self._at, mode)
         except OSError:  # it is there, perhaps by another process just now, or the disk may only be read
@@ -273,12 +301,87 @@ class Location:
 
     def delete_all(self, *, where_it_can: bool = False) -> None:
         """Delete a folder and its content. `where_it_can`: errors are ignored, for what nobody needs."""
+        settle()
+        _anchored.clear()
         shutil.rmtree(self._at, ignore_errors=where_it_can)
 
     def delete_if_empty(self) -> None:
         """Delete a folder if it is empty; an object store has no empty folders."""
         with suppress(OSError):
             os.rmdir(self._at)
+
+
+# --- what outlives a power cut -----------------------------------------------------------------------------------
+
+_synced: dict[str, Tag] = {}
+"""By log: the tag of a commit that is durable, and those before it with it; the last that this process knows of."""
+_found: dict[str, tuple[str, Tag]] = {}
+"""By log: the file of the last commit that was found, and may not be durable yet."""
+_anchored: dict[str, tuple[int, int]] = {}
+"""Folders whose names are durable, with all folders above them, each with its device and inode."""
+_lock = threading.Lock()
+
+
+def durable(files: Iterable[Location]) -> None:
+    """Sync files that were written by whomever, and the names of the folders that lead to them. Raises OSError."""
+    paths = [file._at for file in files]
+    if len(paths) > 1:
+        with ThreadPoolExecutor(min(len(paths), SYNCED_AT_ONCE)) as pool:
+            list(pool.map(_sync, paths))
+    else:
+        for path in paths:
+            _sync(path)
+    for folder in dict.fromkeys(map(os.path.dirname, paths)):
+        _sync_folder(folder)
+
+
+def note_found(commit: Location, tag: Tag) -> None:
+    """Note that a commit was found in a log, by its file: it is durable before anything is put or deleted."""
+    folder = os.path.dirname(commit._at)
+    if _synced.get(folder) != tag:
+        with _lock:
+            _found[folder] = commit._at, tag
+
+
+def settle() -> None:
+    """Make durable what was found. Raises OSError."""
+    while _found:
+        with _lock:
+            folder, (commit, tag) = next(iter(_found.items()))
+        with suppress(FileNotFoundError, NotADirectoryError):  # it has left its log meanwhile
+            _sync(commit)
+            _sync_folder(folder)
+        with _lock:
+            _synced[folder] = tag
+            if _found.get(folder) == (commit, tag):
+                del _found[folder]
+
+
+def _sync_folder(folder: str) -> None:
+    """Sync the names in a folder; and its own and those of the folders above it, where that was not done before."""
+    _sync(folder)
+    here = os.path.abspath(folder)
+    while (above := os.path.dirname(here)) != here:
+        status = os.stat(here)
+        if _anchored.get(here) == (status.st_dev, status.st_ino):
+            return
+        try:
+            _sync(above)
+        except PermissionError:  # it is somebody else's, and was there before
+            return
+        _anchored[here] = status.st_dev, status.st_ino
+        here = above
+
+
+def _sync(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(opened)
 
 
 def folders_in(place: Address) -> Iterator[Location]:

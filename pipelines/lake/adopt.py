@@ -32,7 +32,7 @@ from tidegate.pipelines.lake.delta_log import (
 from tidegate.pipelines.lake.publishers import refuse_other_publisher, refuse_swapped
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
-from tidegate.pipelines.location import Address, Location, dataset_of
+from tidegate.pipelines.location import Address, Location, dataset_of, durable
 from tidegate.pipelines.parquet import write_file
 from tidegate.pipelines.text import counted
 
@@ -47,11 +47,18 @@ TRIES = 50
 
 def survey(folder: Address, names: Sequence[str] | None = None) -> list[StagedFile]:
     """The Parquet files of one write, with row counts and statistics from their footers: all files in the folder, or
-    `names` if others may lie beside them that must not be adopted.
+    `names` if others may lie beside them that must not be adopted. They are durable then, so that a commit may name
+    them.
 
     `disposition` is what the files were partitioned by; empty where they were not.
     """
-    return surveyed(folder, footers_of(folder, names))
+    return synced(folder, surveyed(folder, footers_of(folder, names)))
+
+
+def synced(folder: Address, files: Sequence[StagedFile]) -> list[StagedFile]:
+    """`files` of `folder`, made durable."""
+    durable(Location(folder) / file.path for file in files)
+    return list(files)
 
 
 def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str, pq.FileMetaData]:
@@ -63,7 +70,7 @@ def footers_of(folder: Address, names: Sequence[str] | None = None) -> dict[str,
 
 
 def surveyed(folder: Address, footers: Mapping[str, pq.FileMetaData]) -> list[StagedFile]:
-    """What `survey` returns, for footers that were read before."""
+    """What `survey` returns, for footers that were read before. The files are not durable yet (see `synced`)."""
     return [
         StagedFile(
             path=path,

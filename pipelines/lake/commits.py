@@ -4,6 +4,9 @@ The file is written under a name of its own and linked to the version's name, wh
 writers one gets the version. delta-rs does the same, but lists the log before and after it. Spark's writer for local
 files only checks whether the name is taken, and excludes other writers inside its own JVM alone. Writer features that
 are not known here are left to delta-rs.
+
+A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: a new table and a checkpoint it
+writes apart, and they are put here; what else it commits is synced then.
 """
 
 from __future__ import annotations
@@ -13,14 +16,12 @@ import json
 import logging
 import re
 import tempfile
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -38,7 +39,7 @@ from tidegate.pipelines.lake.by_name import (
     name_checkpoint,
     seen,
 )
-from tidegate.pipelines.location import Address, Location
+from tidegate.pipelines.location import Address, Location, durable, settle
 
 log = logging.getLogger(__name__)
 
@@ -102,15 +103,9 @@ def commit(
         )
     if not isinstance(table, TableState) or not _writable(table):
         return _by_delta_rs(table, root, actions, marks or {}, note)
-    version, content = table.at + 1, _as_text(_logged(table, actions, marks or {}, note))
-    try:
-        file_of(table.log, version).put_new(content)
-    except FileExistsError:
-        raise CommitFailedError(f"version {version} of {root} was committed by another writer") from None
-    except OSError as error:
-        if error.errno in NO_LINKS:
-            return _by_delta_rs(table, root, actions, marks or {}, note)
-        raise
+    version, lines = table.at + 1, _lines(table, actions, marks or {}, note)
+    if not _put(table.log, version, ("\n".join(lines) + "\n").encode()):
+        return _by_delta_rs(table, root, actions, marks or {}, note)
     _require_last(table.log, table.at)
     every = int(table.described.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))
     if version % every == 0:
@@ -118,32 +113,48 @@ def commit(
     return None
 
 
-def begin(root: Location, columns: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make version 0 of a table that only Tidegate writes, unless it is there. Raises OSError."""
-    from deltalake import Schema
-
-    (root / "_delta_log").make()
-    now = system_clock()
-    actions: list[Mapping[str, Any]] = [
-        {"commitInfo": {"timestamp": now, "operation": "CREATE TABLE", "engineInfo": "tidegate"}},
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": Schema.from_arrow(columns).to_json(),
-                "partitionColumns": list(partition_by),
-                "configuration": dict(properties),
-                "createdTime": now,
-            }
-        },
-    ]
-    with suppress(FileExistsError):
-        file_of(root / "_delta_log", 0).put_new(_as_text(actions))
+def create(root: Address, *, mode: Literal["ignore", "overwrite"] = "ignore", **how: Any) -> None:
+    """Make a table that is not there yet, or (overwrite) begin it anew, as `DeltaTable.create` does. Raises DeltaError
+    and OSError."""
+    with suppress(CommitFailedError) if mode == "ignore" else nullcontext():
+        by_delta_rs(root, lambda apart: DeltaTable.create(apart, mode=mode, **how))
 
 
-def _as_text(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+def by_delta_rs(root: Address, step: Callable[[str], object]) -> None:
+    """Make the commit that `step` makes by delta-rs at an address. A table's first one it makes apart, and it is put
+    here; a later one is synced once it is there. Raises CommitFailedError where another writer is faster, and what
+    `step` does."""
+    folder = Location(root) / "_delta_log"
+    if not any(folder.listed()):
+        folder.make()
+        with _apart(folder, -1) as apart:
+            step(str(apart))
+            first = file_of(apart / "_delta_log", 0).read()
+        if _put(folder, 0, first.replace(f"file://{apart}".encode(), f"file://{Location(root)}".encode())):
+            return
+    step(str(root))
+    _noted(folder)
+
+
+def _put(folder: Location, version: int, commit: bytes) -> bool:
+    """Put the file of a version; False where the storage has no links. Raises CommitFailedError if it is there."""
+    try:
+        file_of(folder, version).put_new(commit)
+        return True
+    except FileExistsError:
+        raise CommitFailedError(f"version {version} of {folder.parent} was committed by another writer") from None
+    except OSError as error:
+        if error.errno in NO_LINKS:
+            return False
+        raise
+
+
+def _noted(folder: Location) -> None:
+    """Make durable what delta-rs has just written to a log."""
+    version = DeltaTable(str(folder.parent)).version()
+    written = [file_of(folder, version), checkpoint_of(folder, version), folder / "_last_checkpoint"]
+    settle()
+    durable(file for file in written if file.is_there())
 
 
 def _require_last(folder: Location, version: int) -> None:
@@ -175,12 +186,9 @@ def checkpoint(root: Location, version: int) -> None:
     """
     folder = root / "_delta_log"
     try:
-        with tempfile.TemporaryDirectory(prefix="tidegate-checkpoint-") as apart:
-            links = Location(apart) / "_delta_log"
-            links.make()
-            for file in _by_names(folder, version) or _listed(folder, version):
-                file.fetched_to(links)
-            DeltaTable(apart).create_checkpoint()
+        with _apart(folder, version) as apart:
+            links = apart / "_delta_log"
+            DeltaTable(str(apart)).create_checkpoint()
             made = checkpoint_of(folder, version)
             made.put(checkpoint_of(links, version).read())
             if seen(folder, version) is None:
@@ -189,6 +197,18 @@ def checkpoint(root: Location, version: int) -> None:
                 name_checkpoint(folder, version, (links / "_last_checkpoint").read())
     except (DeltaError, OSError, ValueError) as error:
         log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
+
+
+@contextmanager
+def _apart(folder: Location, version: int) -> Iterator[Location]:
+    """A folder with the log of a version, as links to the commits since the last checkpoint; -1: with none."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-log-") as apart:
+        links = Location(apart) / "_delta_log"
+        if version >= 0:
+            links.make()
+            for file in _by_names(folder, version) or _listed(folder, version):
+                file.fetched_to(links)
+        yield Location(apart)
 
 
 def _by_names(folder: Location, version: int) -> list[Location] | None:
@@ -256,9 +276,9 @@ def _asked_of_writers(table: TableState | DeltaTable) -> list[str]:
     return asked
 
 
-def _logged(
+def _lines(
     table: TableState, actions: Sequence[AddAction | Removal], marks: Mapping[str, int], note: str | None
-) -> list[Mapping[str, Any]]:
+) -> list[str]:
     now = system_clock()
     parts = json.dumps(table.described.partition_columns)
     info: dict[str, Any] = {
@@ -290,7 +310,8 @@ def _logged(
                 "size": action.size,
             }
             found.append({"remove": removed})
-    return found + [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in marks.items()]
+    found += [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in marks.items()]
+    return [json.dumps(action, separators=(",", ":")) for action in found]
 
 
 def _by_delta_rs(
@@ -332,3 +353,4 @@ def _by_delta_rs(
     finally:
         if was_there:
             _require_last(folder, table.version())
+    _noted(folder)

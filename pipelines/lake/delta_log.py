@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.location import Address, Location, Tag
+from tidegate.pipelines.location import Address, Location, Tag, note_found
 
 if TYPE_CHECKING:  # what looks at a lake's state alone does without: their import takes longer than the look
     import pyarrow.dataset as ds
@@ -83,7 +83,10 @@ def opened(path: Address, remedy: str | None = None) -> Table | None:
                     table = DeltaTable(str(path))
                 else:
                     return None
-        _open[key] = table, None if isinstance(table, TableState) else _tag_of(table)
+        tag = table.seen if isinstance(table, TableState) else _tag_of(table)
+        _open[key] = table, tag
+        if tag is not None:
+            note_found(by_name.file_of(root_of(table) / "_delta_log", table.version()), tag)
         return table
 
 

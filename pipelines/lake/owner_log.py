@@ -147,7 +147,7 @@ class OwnerLog:
         table = self.refresh()
         if table is not None:
             return table
-        from tidegate.pipelines.lake.commits import begin
+        from tidegate.pipelines.lake.commits import create
 
         if self.owner != LAKE and self.owner not in self._logs.owners():
             lake = self._logs.lake
@@ -155,7 +155,7 @@ class OwnerLog:
             lake.append([OwnerRow(LAKE, 1, number, self.owner)], {f"owner/{self.owner}": 0})
         own = {FORMAT_PROPERTY: str(FORMAT)} if self.owner == LAKE else {}
         properties = {**delta_log.OWN, **delta_log.BRIEF, "delta.checkpointInterval": "10", **own}
-        begin(self.path, STORED, ["kind"], properties)
+        create(self.path, schema=STORED, partition_by=["kind"], configuration=properties)
         return self.create()
 
     def version(self, application: str) -> int:

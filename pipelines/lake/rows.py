@@ -28,7 +28,7 @@ from tidegate.pipelines.frames import empty_frame
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.commits import commit, require_writable
+from tidegate.pipelines.lake.commits import NO_CLEANING, by_delta_rs, commit, create, require_writable
 from tidegate.pipelines.lake.statistics import SKIPPED_BY, skipping, with_nulls
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.parquet import OF_SPARK
@@ -88,9 +88,7 @@ def ensure_table(
         configuration |= delta_log.OWN
     try:
         path.make()
-        DeltaTable.create(
-            str(path), schema=wanted, mode="overwrite" if again else "ignore", configuration=configuration
-        )
+        create(path, schema=wanted, mode="overwrite" if again else "ignore", configuration=configuration)
     except (DeltaError, OSError) as error:
         raise LakeError(
             f"the table of {name} cannot be made: {error}",
@@ -122,7 +120,8 @@ def add_columns(path: Location, later: Sequence[Field]) -> None:
             if (counted := with_nulls(file.text, kinds)) is not None
         ]
         commit(table, path, again, note=f"statistics before {', '.join(kinds)} is added")
-    DeltaTable(str(path)).alter.add_columns(list(later))
+    fields, hooks = list(later), NO_CLEANING
+    by_delta_rs(path, lambda at: DeltaTable(at).alter.add_columns(fields, post_commithook_properties=hooks))
 
 
 def _grows(there: object, field: Field) -> bool:

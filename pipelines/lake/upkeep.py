@@ -26,7 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, rows_in, survey
-from tidegate.pipelines.location import UNFINISHED, Address, Location
+from tidegate.pipelines.location import UNFINISHED, Address, Location, settle
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, write_file
 
 SMALL_FILES = 16
@@ -86,6 +86,7 @@ def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | No
         before, size = len(live_files(path)), _size(path)
         if together is not None and before >= SMALL_FILES:
             together(path)
+        settle()  # what was removed by a commit is deleted: delta-rs does that, past Location
         hours = int(keep.total_seconds() // 3600)
         gone = DeltaTable(str(path)).vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True

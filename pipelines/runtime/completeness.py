@@ -17,14 +17,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
-from tidegate.pipelines.lake.commits import Removal, commit, until_committed
+from tidegate.pipelines.lake.commits import Removal, commit, create, until_committed
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
@@ -124,7 +123,7 @@ def _published(path: Address, rows: Callable[[], list[Complete]], at: int) -> bo
     is then a later version, and these are looked up again."""
     table = delta_log.opened(path)
     if table is None:
-        DeltaTable.create(str(path), schema=SCHEMA, mode="ignore", configuration=delta_log.OWN | delta_log.BRIEF)
+        create(path, schema=SCHEMA, configuration=delta_log.OWN | delta_log.BRIEF)
         return _published(path, rows, at)
     files = delta_log.files_of(table, "path", "size_bytes")
     given = {(row.name, row.insert): asdict(row) for row in rows()}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.power import Disk, another_process
 from tidegate.pipelines import location
-from tidegate.pipelines.location import Location
+from tidegate.pipelines.location import Location, durable, note_found
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +161,31 @@ def test_a_file_is_put_whole_and_a_new_one_once(tmp_path: Path, monkeypatch: pyt
         file.put(b"four")
     assert file.read() == b"three"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_is_put_outlives_a_power_cut_and_so_does_what_was_found(tmp_path: Path) -> None:
+    root = Location(tmp_path)
+    another_process()
+    with Disk(tmp_path).watched() as disk:
+        log = root / "new" / "table" / "_delta_log"
+        log.make()
+        (root / "new" / "plain").make()
+        assert disk.after_cut() == {}
+        (log / "0.json").put_new(b"zero")
+        there = {"new": None, "new/table": None, "new/table/_delta_log": None, "new/table/_delta_log/0.json": b"zero"}
+        assert {name: disk.after_cut().get(name) for name in there} == there
+        found = log / "1.json"
+        Path(found).write_bytes(b"of a runner that died before it was synced")
+        Path(root / "new" / "plain" / "rows").write_bytes(b"of Spark")
+        lost = disk.after_cut()
+        assert "new/table/_delta_log/1.json" not in lost
+        assert not lost.get("new/plain/rows")
+        note_found(found, found.tag() or (0, 0))
+        durable([root / "new" / "plain" / "rows"])
+        (root / "other").put(b"goes on from it")
+        kept = disk.after_cut()
+        assert kept["new/table/_delta_log/1.json"] == Path(found).read_bytes()
+        assert (kept["new/plain/rows"], kept["other"]) == (b"of Spark", b"goes on from it")
 
 
 def test_a_file_or_a_folder_is_given_another_name(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import adopt, footers_of, survey, surveyed
+from tidegate.pipelines.lake.adopt import adopt, footers_of, survey, surveyed, synced
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Generation
@@ -216,7 +216,7 @@ class EpochWriter:
         folder = lake_rows.write(seen, self.own.path, application=self._application, generation=generation, epoch=epoch)
         footers = footers_of(folder)
         tally = {**observed.get, **ends_of_files(list(footers.values()))}
-        return Written(folder, surveyed(folder, footers), Counted(tally, self._quarantined()))
+        return Written(folder, synced(folder, surveyed(folder, footers)), Counted(tally, self._quarantined()))
 
     def by_tasks(self, number: int) -> tuple[Location, DataFrame]:
         """The folder in which tasks write them, and the frame of what each task reports, with `number`."""
@@ -236,7 +236,7 @@ class EpochWriter:
     def reported(self, folder: Location, found: Sequence[str]) -> Written:
         """What tasks have written, once all have reported it."""
         parts = [json.loads(text) for text in found]
-        files = [StagedFile(**file) for part in parts for file in part["files"]]
+        files = synced(folder, [StagedFile(**file) for part in parts for file in part["files"]])
         return Written(folder, files, Counted(merged([part["tally"] for part in parts]), self._quarantined()))
 
     def _by_source(self) -> Written | None:

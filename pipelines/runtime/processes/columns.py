@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake import CommitProperties, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.lake.commits import NO_CLEANING, by_delta_rs, create
 from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.process.engine.bucket import StateColumns
@@ -79,7 +80,7 @@ def ensure_state(path: Address, columns: StateColumns, name: str) -> None:
         there = opened(path)
         if there is None:
             Location(path).make()
-            DeltaTable.create(str(path), schema=Schema.from_arrow(wanted), mode="ignore")
+            create(path, schema=Schema.from_arrow(wanted))
             return
         stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}
         for field in wanted:
@@ -92,12 +93,18 @@ def ensure_state(path: Address, columns: StateColumns, name: str) -> None:
                     next_command="declare the new one under another name, or put the old type back",
                 )
         if any(field.name not in stored or not _covers(stored[field.name].type, field.type) for field in wanted):
-            write_deltalake(
-                str(path),
-                wanted.empty_table(),
-                mode="append",
-                schema_mode="merge",
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps("state has grown")}),
+            note = CommitProperties(custom_metadata={"userMetadata": json.dumps("state has grown")})
+            rows = wanted.empty_table()
+            by_delta_rs(
+                path,
+                lambda at: write_deltalake(
+                    at,
+                    rows,
+                    mode="append",
+                    schema_mode="merge",
+                    commit_properties=note,
+                    post_commithook_properties=NO_CLEANING,
+                ),
             )
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise LakeError(
