@@ -122,6 +122,7 @@ def put_table(person: Person, values: list[int], kind: str = "int32", mode: str 
     write_deltalake(str(person.folder / "source"), table, mode=mode, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_a_delta_table_of_other_columns(person: Person) -> None:
     put_table(person, [10, 20])
     person.put("in/1", "1\n")

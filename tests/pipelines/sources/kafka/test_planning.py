@@ -105,11 +105,6 @@ def test_a_place_is_never_given_twice() -> None:
         assert step.topics["b"].ordinal == step.last_ordinal == expected
 
 
-def test_a_step_without_the_greatest_place_has_that_of_its_topics() -> None:
-    step = KafkaStep({"a": Followed("id of a", 0), "c": Followed("id of c", 2)}, {})
-    assert step_of({"topics": step.to_json()}).last_ordinal == 2
-
-
 def test_a_step_in_words() -> None:
     topics = {"a": Followed("", 0)}
     spans = {Partition("a", number): Span(0, number) for number in range(7)}

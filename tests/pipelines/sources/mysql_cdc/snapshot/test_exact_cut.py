@@ -1,6 +1,6 @@
 """Snapshots beside eight writers: each chunk is the table as of its cut, exactly.
 
-4 snapshots; 20 in `make test-all`, 100 in a soak. $TIDEGATE_SNAPSHOTS sets another number; the seed is printed.
+2 snapshots; 20 in `make test-all`, 100 in a soak. $TIDEGATE_SNAPSHOTS sets another number; the seed is printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK_ROWS = 60
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("snapshots", at_length([4, SNAPSHOTS]))
+@pytest.mark.parametrize("snapshots", at_length([2, SNAPSHOTS]))
 def test_each_chunk_is_the_replay_of_the_binlog_to_its_cut(
     spark: SparkSession, database: Database, tmp_path: Path, snapshots: int
 ) -> None:
