@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from tests.advised import Person, commands_in
 from tests.stories.changes.bases import rows_of
 
+pytestmark = pytest.mark.long
+
 RUN = "tidegate run pipeline.sql"
 COPY = """
 CREATE TABLE src ({columns}) WITH ({options});

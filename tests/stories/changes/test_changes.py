@@ -16,6 +16,8 @@ from typer.testing import Result
 
 from tests.stories.changes.bases import BASES, Story, tidegate
 
+pytestmark = pytest.mark.long
+
 Stories = Callable[[str], Story]
 
 CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())["case"]

@@ -263,6 +263,7 @@ GROUP BY window_start, window_end;
 """
 
 
+@pytest.mark.thorough  # in event time they overlap above
 def test_windows_that_overlap_by_processing_time(spark: SparkSession, tmp_path: Path) -> None:
     now = [100_000]
     harness = Harness(SEVERAL, spark, tmp_path, clock=lambda: now[0])

@@ -7,7 +7,6 @@ from datetime import datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
@@ -177,7 +176,8 @@ def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(room: Room, top
     assert play.values() == [4, 5]
 
 
-@pytest.mark.parametrize("partitions", at_length([2, 1]))
+@pytest.mark.thorough  # test_planning.py: a place is never given twice
+@pytest.mark.parametrize("partitions", [2, 1])
 def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
     room: Room, partitions: int, topics: Topics
 ) -> None:

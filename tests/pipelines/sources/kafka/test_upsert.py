@@ -42,6 +42,7 @@ def test_updates_and_tombstones_join_as_they_stand(room: Room, topics: Topics) -
     assert [row["name"] for row in play.harness.advance()] == ["annie"]
 
 
+@pytest.mark.thorough  # test_planning.py: no step goes past the ends
 def test_it_flips_past_its_ends_as_of_the_first_plan(room: Room, topics: Topics) -> None:
     topic = topics.create(partitions=2)
     for number in range(4):
