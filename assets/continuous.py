@@ -32,12 +32,10 @@ from tidegate.assets.resources import OF_DAGSTER
 from tidegate.assets.text import facts_of
 from tidegate.assets.watched import WatchedInsert, WatchedTable, watched
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
-from tidegate.pipelines.lake.leases import read_leases
-from tidegate.pipelines.runtime import news
-from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.facts import news
+from tidegate.pipelines.facts.news import Place
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.news import Place
 from tidegate.pipelines.sql.compile import Pipeline
 
 PACE_S = 60.0
@@ -231,13 +229,14 @@ class _Reporter:
             known = self.dagster.known(target.key, known, newest.published)
         if is_new and known.lacks(newest.published) and self._is_due(known):
             assert target.published is not None
-            plan = news.published_plan(newest)
-            found = news.published_since(newest, plan, (known.generation, known.epoch))
-            metadata = of_epochs(plan, found.staged, found.verdict, found.waiting, target.places)
-            code = self._code(target.published, plan)
-            events = [*self._staged(target, plan, found.staged[0])]
+            found = news.published_since(newest, (known.generation, known.epoch))
+            last = found.newest
+            assert last.verdict is not None
+            metadata = of_epochs(last.plan, found.staged, last.verdict, found.waiting, target.places)
+            code = self._code(target.published, last)
+            events = [*self._staged(target, last)]
             events.append(self.dagster.materialization(target.published, code, metadata))
-            known = replace(known, generation=plan.generation, epoch=plan.epoch, at=self.now, code=code)
+            known = replace(known, generation=last.place[0], epoch=last.place[1], at=self.now, code=code)
             if newest.gate == "passed" or not known.gate:
                 events += self._results(target, found.warned)
         return self._judged(target, newest, events, known)
@@ -249,14 +248,14 @@ class _Reporter:
         plan, shown = newest.plan, f"{newest.plan.digest} {newest.gate}"
         if newest.gate == "held":
             hides = self.dagster.hiding(target, self.now)
-            assert newest.verdict is not None
+            assert newest.judged is not None
             if hides is None or (shown == known.gate and hides == known.hides):
                 return events, known
             published = [event for event in events if isinstance(event, dg.AssetMaterialization)]
-            staged = self._staged(target, plan, newest.staged)
+            staged = self._staged(target, newest)
             made = [*published, *staged]
             hides = [hides[0], "" if made else hides[1]]  # what is reported here belongs to no run
-            return [*made, *self._results(target, newest.verdict)], replace(known, gate=shown, hides=hides)
+            return [*made, *self._results(target, newest.judged)], replace(known, gate=shown, hides=hides)
         if newest.gate == "open":
             if plan.supersedes is None or not known.gate.endswith("held"):
                 return events, known
@@ -265,12 +264,11 @@ class _Reporter:
             )
         is_shown = bool(events) or not known.gate
         if known.gate == UNKNOWN and not is_shown:
-            place = plan.generation, plan.epoch
-            is_shown = not self.dagster.known(target.key, Reported(), place).lacks(place)
-        if not is_shown and newest.verdict is not None:
+            is_shown = not self.dagster.known(target.key, Reported(), newest.place).lacks(newest.place)
+        if not is_shown and newest.judged is not None:
             if self.dagster.hiding(target, self.now) is None:
                 return events, known
-            events = [*self._results(target, newest.verdict)]
+            events = [*self._results(target, newest.judged)]
         return events, replace(known, gate="", hides=[])
 
     def _is_due(self, known: Reported) -> bool:
@@ -279,24 +277,22 @@ class _Reporter:
 
     def _is_dagsters(self, owner: str) -> bool:
         """Whether a run of Dagster works on the table or INSERT, and reports the result itself."""
-        leases = read_leases(self.lake.control, owner)
-        return any(lease.label.startswith(OF_DAGSTER) and not lease.over(round(self.now * 1000)) for lease in leases)
+        return news.is_worked_on(self.lake, owner, OF_DAGSTER, round(self.now * 1000))
 
-    def _code(self, key: dg.AssetKey, plan: ReleasePlan) -> str:
-        other = news.computed_otherwise(plan, self.pipeline)
-        return self.dagster.code(key, other, (plan.generation, plan.epoch))
+    def _code(self, key: dg.AssetKey, epoch: news.Epoch) -> str:
+        return self.dagster.code(key, news.computed_otherwise(epoch, self.pipeline), epoch.place)
 
-    def _staged(self, target: WatchedInsert, plan: ReleasePlan, row: StagedRow | None) -> list[dg.AssetMaterialization]:
+    def _staged(self, target: WatchedInsert, epoch: news.Epoch) -> list[dg.AssetMaterialization]:
         """The materialisation of the staged asset; none if Dagster has one of this epoch or a later one."""
-        place = plan.generation, plan.epoch
-        if row is None or not self.dagster.known(target.staged, Reported(), place).lacks(place):
+        known = self.dagster.known(target.staged, Reported(), epoch.place)
+        if epoch.staged is None or not known.lacks(epoch.place):
             return []
-        code = self._code(target.staged, plan)
-        return [self.dagster.materialization(target.staged, code, of_staged_epoch(plan, row))]
+        metadata = of_staged_epoch(epoch.plan, epoch.staged)
+        return [self.dagster.materialization(target.staged, self._code(target.staged, epoch), metadata)]
 
-    def _results(self, target: WatchedInsert, verdict: VerdictRow) -> list[dg.AssetCheckEvaluation]:
+    def _results(self, target: WatchedInsert, verdict: GateVerdict) -> list[dg.AssetCheckEvaluation]:
         """The results of the staged asset's checks, as a run has them."""
         checks = self.dagster.repository.asset_checks_defs_by_key
         names = {key.name for key in checks if key.asset_key == target.staged}
         specs = [dg.AssetCheckSpec(name, asset=target.staged) for name in GATE if name in names]
-        return [*map(evaluation, results(specs, GateVerdict.of(verdict), commands=target.commands))]
+        return [*map(evaluation, results(specs, verdict, commands=target.commands))]

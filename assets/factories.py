@@ -17,9 +17,9 @@ import yaml
 from tidegate.assets.inserts import gate_checks, published_asset, staged_asset
 from tidegate.assets.jobs import Ticks, pipeline_job, pipeline_schedule, rest_of
 from tidegate.assets.names import Names, refuse_equal_names
-from tidegate.assets.operations.backfill import by_time_asset
 from tidegate.assets.operations.location import operations as operations_of
 from tidegate.assets.operations.operation import PREFIX
+from tidegate.assets.operations.partitions import by_time_asset
 from tidegate.assets.operations.upkeep import reconcile_checks, upkeep_specs
 from tidegate.assets.presentation import OnLake, PipelineAsset, Presentation, selected, zone_of
 from tidegate.assets.resources import WAIT, TidegateResource

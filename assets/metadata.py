@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 Given = ParamSpec("Given")
 
 
+def of_step(record: SourceStep | InsertStep) -> dict[str, Any]:
+    """A step as metadata; with the page that the script's suite wrote, if it has one."""
+    verdict = getattr(record, "judged", None)
+    return metadata(record) | (data_docs(verdict) if verdict else {})
+
+
 def _shown(found: Callable[Given, SourceStep | InsertStep]) -> Callable[Given, dict[str, Any]]:
-    """The record that `found` returns, as metadata; with the page that the script's suite wrote, if it has one."""
+    """The record that `found` returns, as metadata."""
 
     @wraps(found)
     def shown(*given: Given.args, **named: Given.kwargs) -> dict[str, Any]:
-        record = found(*given, **named)
-        verdict = getattr(record, "judged", None)
-        return metadata(record) | (data_docs(verdict) if verdict else {})
+        return of_step(found(*given, **named))
 
     return shown
 

@@ -163,7 +163,7 @@ class TidegateResource(dg.ConfigurableResource):
         from tidegate.pipelines.lake import Lake
 
         for reservation in self._reservations.values():
-            reservation.end(Lake(self.lake).control)
+            reservation.end(Lake(self.lake).logs)
         self._reservations.clear()
 
 

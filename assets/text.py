@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tidegate.pipelines.commands import AS_WRITTEN, Advice, Commands, NextCommand
-from tidegate.pipelines.records.kinds import Drawn, Fact
+from tidegate.pipelines.records.kinds import Drawn, Fact, columns_of, head_of, notes_of
 from tidegate.pipelines.records.kinds import facts_of as facts_of_record
 from tidegate.pipelines.watermarks.watermark import instant
 
@@ -39,11 +39,24 @@ def in_short(
 
 
 def metadata(record: Any, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
-    """A record: its `summary`, the facts that its `at_once` names, and all others folded."""
+    """A record: its `summary`, the facts that its `at_once` names, and all others folded. One without these is shown as
+    in a terminal: its first sentence, its numbers, its other sentences and its tables."""
     shown = folded(record, commands)
-    names = {each.name: _heading(each) for each in facts_of_record(type(record))}
-    at_once = {names[name]: shown.pop(names[name], None) for name in record.at_once}
-    return in_short(record.summary, at_once, shown)
+    facts = facts_of_record(type(record))
+    if hasattr(record, "at_once"):
+        names = {each.name: _heading(each) for each in facts}
+        at_once = {names[name]: shown.pop(names[name], None) for name in record.at_once}
+        return in_short(record.summary, at_once, shown)
+    first, *said = [line for note in (*head_of(record), *notes_of(record)) for line in (note.text, *note.details)]
+    numbers = {_heading(each): shown.pop(_heading(each), None) for each in facts if each.kind in ("count", "bytes")}
+    more = {f"line {number}": text for number, text in enumerate(said[:LISTED], 1)}
+    for each in facts:
+        items = each.value(record)
+        if isinstance(items, tuple) and items and is_dataclass(items[0]) and (columns := columns_of(type(items[0]))):
+            rows = [[fact.text(item) for fact, _ in columns] for item in items]
+            more |= listed(_heading(each), _heading(each).removesuffix("s"), [title for _, title in columns], rows)
+            shown.pop(_heading(each), None)
+    return in_short(first, numbers, shown, **more)
 
 
 def folded(value: Any, commands: Commands = AS_WRITTEN, kind: str = "plain") -> Any:
@@ -53,8 +66,8 @@ def folded(value: Any, commands: Commands = AS_WRITTEN, kind: str = "plain") -> 
     if isinstance(value, (Advice, NextCommand)):
         return commands.shown(value)
     if is_dataclass(value):
-        facts = {_heading(each): (each, each.value(value)) for each in facts_of_record(type(value))}
-        return {name: folded(item, commands, each.kind) for name, (each, item) in facts.items() if item is not None}
+        items = {_heading(each): (each, each.value(value)) for each in facts_of_record(type(value))}
+        return {name: folded(item, commands, each.kind) for name, (each, item) in items.items() if item is not None}
     if isinstance(value, Mapping):
         return {name: folded(each, commands) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
@@ -84,13 +97,11 @@ def records(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[
     return found if len(rows) <= SHOWN_ROWS else [*found, {"more": len(rows) - SHOWN_ROWS}]
 
 
-def listed(
-    name: str, one: str, headers: Sequence[str], rows: Sequence[Sequence[Any]], more: str = ""
-) -> dict[str, Any]:
-    """Metadata of a table: its first LISTED rows, a text each, called `one` and a number; then all of them as Markdown,
-    with `more` below. Dagster shows texts at once, and Markdown, tables and JSON after a click."""
+def listed(name: str, one: str, headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Metadata of a table: its first LISTED rows, a text each, called `one` and a number; then all of them as Markdown.
+    Dagster shows texts at once, and Markdown, tables and JSON after a click."""
     lines = {f"{one} {number}": _line(headers, row) for number, row in enumerate(rows[:LISTED], 1)}
-    return {**lines, name: dg.MetadataValue.md(markdown_table(headers, rows) + more)}
+    return {**lines, name: dg.MetadataValue.md(markdown_table(headers, rows))}
 
 
 def _line(headers: Sequence[str], row: Sequence[Any]) -> str:

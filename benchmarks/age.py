@@ -29,7 +29,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
-from tidegate.pipelines.lake.control import BLOCK
+from tidegate.pipelines.lake.owner_log import BLOCK
 from tidegate.pipelines.runtime.epochs import all_of, insert_owner, stored_plan
 from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.session import start_session
@@ -146,7 +146,7 @@ def _memory() -> float:
 
 def _grow(root: str, epochs: int) -> None:
     lake, owner, pipeline = Lake(root), insert_owner("enriched"), compile_script(SCRIPT)
-    for table in lake.control_tables:
+    for table in lake.logs.there():
         _lengthen_log(Path(table.path), VERSIONS)
         for file in (Path(table.path) / "_delta_log").glob("*"):  # upkeep would have had its time
             os.utime(file, (0, 0))

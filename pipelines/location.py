@@ -131,6 +131,12 @@ class Location:
             return os.stat(self._at).st_mtime < moment
         return False
 
+    def written_at(self) -> int | None:
+        """When the storage wrote it (ms, UTC, by the storage's own clock); None where it is not there."""
+        with suppress(FileNotFoundError):
+            return os.stat(self._at).st_mtime_ns // 1_000_000
+        return None
+
     def read(self) -> bytes:
         return self.read_tagged()[0]
 

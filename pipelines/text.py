@@ -76,6 +76,16 @@ def value(found: object) -> str:
     return str(found).upper() if isinstance(found, bool) else str(found)
 
 
+LONGEST = 60
+"""Characters of one value that are shown in a table."""
+
+
+def on_one_line(text: str) -> str:
+    """`text` for a cell: without characters that a terminal obeys, and cut where it is too long."""
+    found = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[: LONGEST + 1])
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
+
+
 def key(found: Mapping[str, object]) -> str:
     """The columns of a key with their values: `id = 55240, currency = 'EUR'`."""
     return ", ".join(f"{name} = {value(each)}" for name, each in found.items())

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -34,13 +34,13 @@ from tidegate.pipelines.connectors.protocol import Comparable, Comparison, LogPl
 from tidegate.pipelines.connectors.registry import comparable
 from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError
+from tidegate.pipelines.errors import LeaseHeld, PlanningError, SourceDiffers, SourceError, TidegateError
 from tidegate.pipelines.frames import as_views
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.progress import Task
 from tidegate.pipelines.records.failure import Failure
-from tidegate.pipelines.records.kinds import Note, fact
+from tidegate.pipelines.records.kinds import Count, Hidden, Note, fact
 from tidegate.pipelines.runtime.epochs import stored_step
 from tidegate.pipelines.runtime.opening import source_after
 from tidegate.pipelines.runtime.runner import Runner
@@ -181,7 +181,7 @@ class SourceReconciliation:
 
     table: str
     generation: int
-    rows: int
+    rows: Count
     source_rows: int
     chunks: int
     buckets: int
@@ -189,9 +189,9 @@ class SourceReconciliation:
     low: LogPlace
     high: LogPlace
     cut: LogPlace
-    rechecked: int
+    rechecked: Count
     rounds: int
-    differences: int
+    differences: Count
     shown: tuple[RowDifference, ...]
     unsettled: int
     seconds: float
@@ -237,12 +237,35 @@ class SourceReconciliation:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """All tables that were compared with their sources. `error`: what ended it before all were."""
+    """All tables that were compared with their sources. `stopped`: what ended it before all were."""
 
     OPTIONAL: ClassVar = ("error",)
 
     tables: tuple[SourceReconciliation, ...]
-    error: Failure | None = None
+    stopped: Annotated[TidegateError | None, Hidden()] = None
+
+    @property
+    @fact()
+    def error(self) -> Failure | None:
+        return None if self.stopped is None else Failure.of(self.stopped)
+
+    @property
+    @fact()
+    def rows(self) -> Count:
+        return sum(item.rows for item in self.tables)
+
+    @property
+    @fact()
+    def differences(self) -> Count:
+        return sum(item.differences for item in self.tables)
+
+    @property
+    def cause(self) -> TidegateError | None:
+        """Why the comparison has failed: what ended it, or the first table that differs."""
+        differing = [item for item in self.tables if not item.passed]
+        if self.stopped is not None or not differing:
+            return self.stopped
+        return differing[0].error(NextCommand("reconcile", ("--table", differing[0].table), "lists the keys"))
 
     @property
     @fact()
@@ -252,6 +275,20 @@ class Reconciliation:
     @property
     def notes(self) -> tuple[Note, ...]:
         return tuple(note for item in self.tables for note in item.notes)
+
+
+def reconcile(runner: Runner, tables: Sequence[str], wait_s: float = WAIT_S) -> Reconciliation:
+    """Compare build tables with their sources, one after another. An error ends it: it is raised if nothing was
+    compared before, else `stopped`."""
+    found: list[SourceReconciliation] = []
+    for table in tables:
+        try:
+            found.append(reconcile_source(runner, table, wait_s))
+        except TidegateError as error:
+            if not found:
+                raise
+            return Reconciliation(tuple(found), error)
+    return Reconciliation(tuple(found))
 
 
 def reconcile_source(runner: Runner, table: str, wait_s: float = WAIT_S) -> SourceReconciliation:

@@ -15,6 +15,7 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, where_rows_are
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
@@ -75,6 +76,7 @@ def reconcile_all(lake: Lake, pipeline: Pipeline) -> tuple[Reconciliation, ...]:
 def reconcile(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     """Compare both counts for one INSERT or process. What it reads may go on landing meanwhile: rows of an epoch that
     has not landed yet are not counted. An epoch that is being published right now may show as a difference."""
+    pipeline, insert = at_current(lake, pipeline, insert)
     if isinstance(insert, ProcessInsert):
         return _of_process(lake, pipeline, insert)
     return _of_join(lake, pipeline, insert)

@@ -206,6 +206,11 @@ def _chunks(lake: Lake, table: Table, found: Advance | LandedEpoch) -> dict[str,
     return {"chunks": len(splits), "chunks_done": len(done), "cuts": cuts}
 
 
+def cuts_of(lake: Lake, table: str, generation: int) -> tuple[Mapping[str, Any], ...]:
+    """The log positions that the read views of a snapshot's chunks equal."""
+    return tuple(row["cut"] for row in Splits(lake, table, generation).rows() if row["cut"] is not None)
+
+
 def _read(chunks: Mapping[str, Any]) -> str:
     return f"{chunks['chunks_done']:,} of {counted(chunks['chunks'], 'chunk')} read"
 
@@ -265,6 +270,8 @@ class InsertStep:
     plan: str | None = None
     instant: Moment | None = None
     probe_epochs: str | None = None
+    released_by: str | None = None
+    rows_may_still_come: str | None = None
     rows_released_again: Count | None = None
     replaces_epochs: str | None = None
     rows_out_of_quarantine: Count | None = None
@@ -383,7 +390,7 @@ def published(releasing: InsertRunner, before: Position, done: Sequence[Publishe
         summary=f"{_published(len(done), last.plan, rows, quarantined, waiting)}; next: {then}",
         at_once=(*_PUBLISHED, "gate_passed", "rows_by_epoch"),
         gate_passed=1,
-        rows_by_epoch=pictures.outcomes_picture(epochs, left_waiting(lake, epochs), waiting),
+        rows_by_epoch=pictures.outcomes(epochs, left_waiting(lake, epochs), waiting),
         status=_status(releasing),
         **found,
         **_details(len(done), last.plan, last.staged, verdict, lake.quarantine_path(target, insert)),

@@ -4,83 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tidegate.assets.operations.backfill import BACKFILL, fillable
-from tidegate.assets.operations.operation import PREFIX, Operation, OperationConfig, Started
-from tidegate.assets.operations.quarantine import QUARANTINE_DISCARD, QUARANTINE_LIST, QUARANTINE_RELEASE
-from tidegate.assets.operations.upkeep import MAINTENANCE, RECONCILE, WEEKLY
+from tidegate.assets.operations.operation import PREFIX, Operation
+from tidegate.assets.operations.operations import (
+    backfill,
+    dry_run,
+    maintenance,
+    quarantine_discard,
+    quarantine_list,
+    quarantine_release,
+    reconcile,
+)
+from tidegate.assets.operations.partitions import fillable
 from tidegate.assets.presentation import OnLake, Presentation
-from tidegate.assets.text import listed
 from tidegate.pipelines.errors import PlanningError
 
-if TYPE_CHECKING:
-    from tidegate.pipelines.runtime.dry_run import DryRun
-
-
-class DryRunConfig(OperationConfig):
-    """What is planned (in the launchpad).
-
-    Attributes:
-        resnapshot: Names of tables that are planned as if they began a new generation.
-    """
-
-    resnapshot: list[str] = []  # noqa: RUF012 pydantic copies it
-
-
-def _plan_only(started: Started, config: DryRunConfig) -> int:
-    from tidegate.pipelines.runtime.dry_run import dry_run
-
-    found = dry_run(started.runner, config.resnapshot)
-    started.context.add_output_metadata(of_dry_run(found))
-    moving = [item for item in found.inserts if item.state in ("next", "unfinished")]
-    return sum(item.step is not None for item in found.sources) + len(moving)
-
-
-DRY_RUN = Operation(
-    name="dry_run",
-    title="Show what a run would do next. Nothing is read, stored or released.",
-    step="plan_only",
-    description="Asks every source for its next step and plans every INSERT's next epoch. Stores neither.",
-    gives="Sources and INSERTs that have something to do.",
-    config=DryRunConfig,
-    run=_plan_only,
-)
-"""It takes no lease and stores nothing in the lake."""
-
-
-def of_dry_run(found: DryRun) -> dict[str, Any]:
-    """A line for each source and each INSERT."""
-    sources = [
-        (
-            item.table,
-            f"{item.generation}/{item.epoch}" if item.step else None,
-            item.step.phase if item.step else None,
-            item.step.summary if item.step else "nothing to land",
-            item.step.flips if item.step else None,
-            item.unfinished,
-        )
-        for item in found.sources
-    ]
-    inserts = [
-        (
-            item.insert,
-            item.state,
-            f"{item.plan.generation}/{item.plan.epoch}" if item.plan else None,
-            item.rows,
-            ", ".join(map(str, item.plan.pins)) if item.plan else None,
-            item.reason,
-        )
-        for item in found.inserts
-    ]
-    of_sources = ("source", "next epoch", "phase", "what", "flips", "unfinished")
-    of_inserts = ("INSERT", "state", "next epoch", "rows", "pins", "why")
-    return listed("sources", "source", of_sources, sources) | listed("INSERTs", "INSERT", of_inserts, inserts)
-
-
-_LOOKS_AND_QUARANTINE = (DRY_RUN, QUARANTINE_LIST, QUARANTINE_RELEASE, QUARANTINE_DISCARD)
+WEEKLY = "30 3 * * 0"
+"""Sundays at 03:30: the schedule of maintenance, which is stopped until it is turned on."""
+_OF_ALL = (dry_run, quarantine_list, quarantine_release, quarantine_discard, maintenance)
 _USUAL = {WEEKLY, Presentation().reconcile_cron}
 
 
@@ -91,22 +34,22 @@ def operations(pipelines: Sequence[OnLake], prefix: str = PREFIX) -> dg.Definiti
     """
     if not pipelines:
         return dg.Definitions()
-    jobs = [operation.job(pipelines, prefix) for operation in (*_LOOKS_AND_QUARANTINE, MAINTENANCE)]
+    jobs = [operation.job(pipelines, prefix) for operation in _OF_ALL]
     by_zone: dict[str, list[OnLake]] = {}
     for on in pipelines:
         by_zone.setdefault(on.look.timezone, []).append(on)
     stopped, running = dg.DefaultScheduleStatus.STOPPED, dg.DefaultScheduleStatus.RUNNING
-    schedules = [_schedule(MAINTENANCE, jobs[-1], WEEKLY, zone, ons, stopped) for zone, ons in by_zone.items()]
+    schedules = [_schedule(maintenance, jobs[-1], WEEKLY, zone, ons, stopped) for zone, ons in by_zone.items()]
     if filled := [on for on in pipelines if fillable(on)]:
-        jobs.append(BACKFILL.job(filled, prefix))
+        jobs.append(backfill.job(filled, prefix))
     compared = [on for on in pipelines if on.parts.comparable]
     if compared:
-        jobs.append(RECONCILE.job(compared, prefix))
+        jobs.append(reconcile.job(compared, prefix))
         times: dict[tuple[str, str], list[OnLake]] = {}
         for on in compared:
             if on.look.reconcile_cron is not None:
                 times.setdefault((on.look.reconcile_cron, on.look.timezone), []).append(on)
-        schedules += [_schedule(RECONCILE, jobs[-1], cron, zone, ons, running) for (cron, zone), ons in times.items()]
+        schedules += [_schedule(reconcile, jobs[-1], cron, zone, ons, running) for (cron, zone), ons in times.items()]
     taken = {job.name for job in jobs}
     for on in pipelines:
         if on.names.job in taken:

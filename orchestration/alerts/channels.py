@@ -13,8 +13,9 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Protocol
 from urllib.parse import unquote, unquote_plus, urlsplit
 
@@ -74,6 +75,27 @@ _TALKATIVE = ("apprise", "urllib3.connectionpool", "requests", "mail.log")
 """Loggers that may write an address."""
 
 
+_SENDING = ContextVar("_SENDING", default=False)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    return not _SENDING.get()
+
+
+for _name in _TALKATIVE:
+    logging.getLogger(_name).addFilter(_is_told)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Silences those loggers in this thread: what others do with them is theirs."""
+    before = _SENDING.set(True)
+    try:
+        yield
+    finally:
+        _SENDING.reset(before)
+
+
 class Channel(Protocol):
     """One place that takes messages. `name` may be shown."""
 
@@ -108,7 +130,7 @@ class AppriseChannel:
 
         kind = apprise.NotifyType.SUCCESS if message.state == "resolved" else apprise.NotifyType.FAILURE
         asset = apprise.AppriseAsset(app_id="Tidegate", app_desc="Tidegate", app_url="", secure_logging=True)
-        with _SILENCE:
+        with _silence():
             client = apprise.Apprise(asset=asset)
             if not client.add(self.url):
                 raise Undelivered("Apprise cannot read its address (see its documentation for the form)")
@@ -136,37 +158,6 @@ class BrokenChannel:
 
     def send(self, message: Message) -> None:
         raise Undelivered(self.why)
-
-
-@dataclass
-class _Silence:
-    """Silences loggers that may write an address while anybody sends; then restores them, as the host may have reasons
-    of its own to silence one."""
-
-    senders: int = 0
-    before: dict[str, bool] = field(default_factory=dict)
-    """Logger -> whether it was quiet before anybody sent."""
-    lock: Lock = field(default_factory=Lock)
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.senders:
-                self.before = {name: logging.getLogger(name).disabled for name in _TALKATIVE}
-            self.senders += 1
-            self._quiet(dict.fromkeys(_TALKATIVE, True))
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.senders -= 1
-            if not self.senders:
-                self._quiet(self.before)
-
-    def _quiet(self, loggers: Mapping[str, bool]) -> None:
-        for name, quiet in loggers.items():
-            logging.getLogger(name).disabled = quiet
-
-
-_SILENCE = _Silence()
 
 
 def channels(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> list[Channel]:

@@ -3,7 +3,7 @@ a step that failed in a run of Dagster is reported as that run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -21,33 +21,24 @@ QUEUED_S = 300.0
 AWAY_S = 120.0
 """A longer time between two ticks means that the daemon was away."""
 
-_PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
 
-
-def queued(instance: dg.DagsterInstance, found: Watched, now: float, known: dict[str, str]) -> Problem | None:
-    """Watched runs that have waited too long in Dagster's queue: the queue is the cause, not the runs.
-
-    `known`: the pipelines of queued runs that say only in their history what they make, by run id. It is updated, so
-    that each of these histories is read once.
-    """
+def queued(instance: dg.DagsterInstance, found: Watched, now: float) -> Problem | None:
+    """Watched runs that have waited too long in Dagster's queue: the queue is the cause, not the runs."""
     records = instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]), ascending=True)
-    before, of = dict(known), dict[str, str]()
-    known.clear()
-    for run in (item.dagster_run for item in records if now - item.create_timestamp.timestamp() > QUEUED_S):
-        of[run.run_id] = pipeline_of(run, found)
-        if not of[run.run_id]:
-            read = before.get(run.run_id)
-            of[run.run_id] = known[run.run_id] = pipeline_of(run, found, instance) if read is None else read
-    late = [record for record in records if of.get(record.dagster_run.run_id) in found.pipelines]
+    of = {record.dagster_run.run_id: pipeline_of(record.dagster_run, found) for record in records}
+    late = [
+        record
+        for record in records
+        if of[record.dagster_run.run_id] in found.pipelines and now - record.create_timestamp.timestamp() > QUEUED_S
+    ]
     if not late:
         return None
-    oldest, pipelines = late[0], sorted({of[record.dagster_run.run_id] for record in late})
-    since = round(oldest.create_timestamp.timestamp() * 1000)
-    have = "has" if len(late) == 1 else "have"
+    pipelines = sorted({of[record.dagster_run.run_id] for record in late})
+    since = round(late[0].create_timestamp.timestamp() * 1000)
     return Problem(
         key="runs-queued",
         kind="runs-queued",
-        title=f"{counted(len(late), 'run')} {have} waited in Dagster's queue for up to "
+        title=f"{counted(len(late), 'run')} {'has' if len(late) == 1 else 'have'} waited in Dagster's queue for up to "
         f"{seconds(round(now * 1000) - since)}.",
         subject="Dagster's queue of runs",
         since=since,
@@ -97,18 +88,14 @@ def with_absence(
     return [*(replace(each, explained_by=absence.key) if each in late else each for each in problems), absence]
 
 
-def pipeline_of(run: dg.DagsterRun, found: Watched | None = None, instance: dg.DagsterInstance | None = None) -> str:
+def pipeline_of(run: dg.DagsterRun, found: Watched, planned: Iterable[dg.AssetKey] = ()) -> str:
     """The pipeline that a run works on: by its job's tag, else by the assets that it was asked to make, possibly beside
-    others. A whole job of a team's own names no assets: what it was to make is in its events, in `instance`."""
+    others. A whole job of a team's own names no assets: what it had `planned` is in its events."""
     if PIPELINE_TAG in run.tags:
         return run.tags[PIPELINE_TAG]
-    keys = set(run.asset_selection or ()) | {key.asset_key for key in run.asset_check_selection or ()}
-    if not keys and instance is not None:
-        planned = instance.get_records_for_run(run.run_id, of_type=_PLANNED).records
-        events = [record.event_log_entry.get_dagster_event().event_specific_data for record in planned]
-        keys = {key for event in events if (key := getattr(event, "asset_key", None)) is not None}
-    known = {found.keys[key] for key in keys if key in found.keys} if found else set()
-    return min(known or {key.path[0] for key in keys}, default="")
+    chosen = {*(run.asset_selection or ()), *(key.asset_key for key in run.asset_check_selection or ())}
+    keys = chosen or {*planned}
+    return min({found.keys[key] for key in keys if key in found.keys} or {key.path[0] for key in keys}, default="")
 
 
 @dataclass(frozen=True)
@@ -139,35 +126,27 @@ class Links:
         return replace(problem, next=(*problem.next[:-1], self._start(item)))
 
     def _item(self, problem: Problem) -> WatchedTable | WatchedInsert | None:
-        tables: list[WatchedTable | WatchedInsert] = [
-            table for table in self.found.tables if table.table == problem.owner
-        ]
-        inserts = [insert for insert in self.found.inserts if insert.owner == problem.owner]
+        tables = [item for item in self.found.tables if item.table == problem.owner]
+        inserts = [item for item in self.found.inserts if item.owner == problem.owner]
         return next((item for item in (*tables, *inserts) if item.pipeline == problem.pipeline), None)
 
     def _start(self, watched: WatchedTable) -> NextCommand:
         """How to bring the source up to date; for a schedule that is on (as stored by Dagster, else by default), what
         its last tick did."""
-        stored = self.instance.schedule_storage is not None
-        states = self.instance.all_instigator_state() if stored else ()
+        stored = self.instance.all_instigator_state() if self.instance.schedule_storage is not None else ()
         known = {
             state.instigator_name: state
-            for state in sorted(states, key=lambda state: state.is_running)
+            for state in sorted(stored, key=lambda state: state.is_running)
             if state.instigator_type.name == "SCHEDULE"
         }
-        on = next(
-            (name for name, default in watched.schedules if (known[name].is_running if name in known else default)),
-            None,
-        )
-        if on is None:
+        on = [name for name, running in watched.schedules if (known[name].is_running if name in known else running)]
+        if not on:
             return NextCommand("run", does="or turn its schedule on" if watched.schedules else "")
-        state = known.get(on)
+        state = known.get(on[0])
         ticks = [] if state is None else self.instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
         if not ticks:
             return NextCommand("run", does="its schedule is on, and has not come round yet")
-        last = ticks[0]
-        became = last.skip_reason or (
-            f"it started run {last.run_ids[0]}" if last.run_ids else last.status.value.lower()
-        )
+        (last,) = ticks
+        started = f"it started run {last.run_ids[0]}" if last.run_ids else last.status.value.lower()
         at = moment(round(last.timestamp * 1000))
-        return NextCommand("run", does=f"its schedule is on; its last tick, {at} UTC: {became}")
+        return NextCommand("run", does=f"its schedule is on; its last tick, {at} UTC: {last.skip_reason or started}")

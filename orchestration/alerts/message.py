@@ -1,4 +1,5 @@
-"""A message: a problem that has begun, or one that is over, as it is sent. Holds no secret."""
+"""A message: a problem that has begun, or one that is over, as it is sent. Holds no secret if its problem holds none
+(`scrubbed`)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from tidegate.orchestration.alerts.scrubbing import scrub, scrubbed
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.sql.compile import MissedKey
-from tidegate.pipelines.text import key, why
+from tidegate.pipelines.text import key, seconds, why
 
 State = Literal["open", "resolved"]
-Id = tuple[str, State, int]
-"""Key, state and beginning of a problem."""
 
 
 @dataclass(frozen=True)
@@ -35,31 +33,23 @@ class Message:
         return self.payload["state"]
 
     @property
-    def id(self) -> Id:
-        return self.key, self.state, int(self.payload["since"])
-
-    @property
     def text(self) -> str:
         """All of it, which is enough for a chat."""
         return str(self.payload["text"])
 
     @classmethod
-    def begun(
-        cls, problem: Problem, commands: Commands = AS_WRITTEN, run: str = "", secrets: Iterable[str] = ()
-    ) -> Self:
+    def begun(cls, problem: Problem, commands: Commands = AS_WRITTEN, run: str = "") -> Self:
         """Of a problem that has begun. `run`: the address of its run in Dagster; empty where none is known."""
-        found = scrubbed(problem, secrets)
-        following = commands.all(found.next)
-        body = _body(found, [f"run: {run}"] if run else [], following)
-        return cls._of(found, "open", f"Tidegate: {found.title}", body, scrub(run, secrets=secrets), following)
+        following = commands.all(problem.next)
+        body = _body(problem, [f"run: {run}"] if run else [], following)
+        return cls._of(problem, "open", f"Tidegate: {problem.title}", body, run, following)
 
     @classmethod
-    def ended(cls, problem: Problem, now: float, secrets: Iterable[str] = ()) -> Self:
-        """Of a problem that is over, at `now` (s, UTC)."""
-        found = scrubbed(problem, secrets)
-        title = f"Tidegate: resolved after {_length(now - found.since / 1000)}: {found.title}"
-        over = f"Over: {found.subject or found.title.rstrip('.')}."
-        return cls._of(found, "resolved", title, f"{over}\n\n{_body(found, [], ())}", "", ())
+    def ended(cls, problem: Problem, now: int) -> Self:
+        """Of a problem that is over, at `now` (ms, UTC)."""
+        title = f"Tidegate: resolved after {seconds(max(now - problem.since, 0))}: {problem.title}"
+        over = f"Over: {problem.subject or problem.title.rstrip('.')}."
+        return cls._of(problem, "resolved", title, f"{over}\n\n{_body(problem, [], ())}", "", ())
 
     @classmethod
     def _of(cls, problem: Problem, state: State, title: str, body: str, run: str, following: Iterable[str]) -> Self:
@@ -97,9 +87,3 @@ def _body(problem: Problem, run: list[str], following: Iterable[str]) -> str:
 
 def _line(missed: MissedKey) -> str:
     return f"{key(missed.key) or 'a row'}: {why(missed.reason)}; nearest version: {missed.nearest}"
-
-
-def _length(seconds: float) -> str:
-    if seconds < 120:
-        return f"{max(seconds, 0):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

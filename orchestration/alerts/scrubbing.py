@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.pipelines.commands import advice
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.sql.compile import MissedKey
 from tidegate.pipelines.syntax.secrets import is_secret
@@ -25,6 +26,11 @@ def scrub(text: str, environment: Mapping[str, str] = os.environ, secrets: Itera
         if len(value) >= SHORTEST_SECRET:
             text = text.replace(value, "***")
     return text
+
+
+def reason(error: Exception) -> str:
+    """An error without secrets: the text of any other kind than these may hold one."""
+    return scrub(str(error)) if isinstance(error, TidegateError | OSError) else type(error).__name__
 
 
 def scrubbed(problem: Problem, secrets: Iterable[str] = ()) -> Problem:

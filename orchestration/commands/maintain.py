@@ -41,7 +41,7 @@ def maintain(
 
     No row that anybody can still ask for changes. What another runner works on is passed over, and named.
     """
-    from tidegate.pipelines.facts.maintenance import MaintainedLake
+    from tidegate.pipelines.facts.maintenance import maintain as maintained
     from tidegate.pipelines.lake import Lake
     from tidegate.pipelines.runtime.scripts import load_script
 
@@ -53,5 +53,5 @@ def maintain(
             Bars(screen.err) as bars,
             runner(pipeline, lake, master, bars, "tidegate maintain") as active,
         ):
-            found = active.maintenance(keep).run()
-        screen.result(MaintainedLake.of(found))
+            found = maintained(active, keep)
+        screen.result(found)

@@ -131,7 +131,8 @@ def show(
     with reported(screen):
         pipeline, folder = _shown(screen, script, lake)
         found = insert_of(pipeline, insert)
-        screen.result(rows(folder, pipeline, found, reasons or (), epochs or (), state, limit))
+        shown = rows(folder, pipeline, found, reasons or (), epochs or (), state, limit)
+        screen.result(shown, *(() if as_json else shown.groups))
 
 
 @app.command(epilog=RELEASE_EPILOG)

@@ -87,7 +87,8 @@ def ui(
 
 def address_of(host: str, port: int) -> str:
     """Where a browser of this machine finds what listens on `host`, which may stand for every address."""
-    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+    here = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{here}]' if ':' in here else here}:{port}"
 
 
 def linked(given: str, address: str) -> str:
@@ -106,7 +107,7 @@ def graph(address: str, pipeline: str) -> str:
 def _require_free(host: str, port: int) -> None:
     from tidegate.pipelines.errors import TidegateError
 
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -139,6 +140,8 @@ def _serve(screen: Screen, host: str, port: int, page: str) -> None:
         # In a session of its own it is ended by us, once, and not by the terminal's Ctrl-C as well.
         process = subprocess.Popen(command, start_new_session=True, env=quiet)
         screen.say(f"Dagster: {page}   (ready in some seconds; Ctrl-C ends it)")
+        if host in ("", "0.0.0.0", "::"):
+            screen.say(f"         from other machines: http://{socket.gethostname()}:{port}{urlsplit(page).path}")
         status = process.wait()
     if status > 0:
         raise typer.Exit(1)

@@ -110,11 +110,9 @@ def reconcile(
     """
     from tidegate.pipelines.connectors.registry import comparable
     from tidegate.pipelines.connectors.table import require_variables
-    from tidegate.pipelines.errors import TidegateError
     from tidegate.pipelines.lake import Lake
-    from tidegate.pipelines.records.failure import Failure
     from tidegate.pipelines.runtime.scripts import load_script
-    from tidegate.quality_checks.against_source import Reconciliation, SourceReconciliation, reconcile_source
+    from tidegate.quality_checks.against_source import reconcile as compared
 
     screen = screen_of(script, lake, as_json, debug)
     with reported(screen):
@@ -130,18 +128,9 @@ def reconcile(
         require_variables({name: pipeline.table(name).options for name in wanted}, os.environ)
         pipeline = stored_pipeline(screen, pipeline, Lake(lake, create=False))
         with Bars(screen.err) as bars, runner(pipeline, lake, master, bars, "tidegate reconcile") as active:
-            found: list[SourceReconciliation] = []
-            try:
-                for name in wanted:
-                    found.append(reconcile_source(active, name, wait.total_seconds()))
-            except TidegateError as error:  # what was compared before is shown
-                if not found:
-                    raise
-                screen.result(Reconciliation(tuple(found), Failure.of(error)))
-                if as_json:
-                    raise typer.Exit(FAILED) from error
-                raise
-        result = Reconciliation(tuple(found))
+            result = compared(active, wanted, wait.total_seconds())
         screen.result(result)
+        if result.stopped is not None and not as_json:
+            raise result.stopped
     if not result.passed:
         raise typer.Exit(FAILED)

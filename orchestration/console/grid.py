@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
     from rich.text import Text
 
@@ -39,17 +40,32 @@ class Line:
 
 @dataclass
 class Grid:
-    """A table of `columns`, of which those in `right` are flush right."""
+    """A table of `columns`, of which those in `right` are flush right. `by_row`: where it is too wide, each row stands
+    by itself, a line for each of its cells."""
 
     columns: Sequence[str]
     right: Sequence[str] = ()
     rows: list[tuple[str | Line, ...]] = field(default_factory=list)
+    by_row: bool = False
 
     def add_row(self, *cells: str | Line) -> None:
         """A row; text is taken as it is."""
         self.rows.append(cells)
 
-    def __rich__(self) -> Table:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+
+        width = max(map(cell_len, str(self).splitlines()))
+        if not self.by_row or width <= options.max_width:
+            yield self._table()
+            return
+        for number, row in enumerate(self.rows):
+            one = Grid([f"row {number + 1}", ""])
+            for name, cell in zip(self.columns, row, strict=True):
+                one.add_row(name, cell)
+            yield one
+
+    def _table(self) -> Table:
         from rich.table import Table
 
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, BETWEEN, 0, 0))

@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
 from tidegate.pipelines.records.document import as_json
-from tidegate.pipelines.records.kinds import Note, columns_of, head_of, notes_of, tables_of
+from tidegate.pipelines.records.kinds import Note, cells_of, columns_of, head_of, notes_of, tables_of
 from tidegate.pipelines.text import document
 
 MOST_ROWS = 40
@@ -28,7 +28,7 @@ def shown(record: Any, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]
     for number, rows in enumerate(tables_of(record)):
         if number:
             yield Line("")
-        yield table(rows, now)
+        yield table(rows, now, getattr(record, "MOST_ROWS", MOST_ROWS))
         for row in rows:
             for note in notes_of(row):
                 yield from said(note, commands)
@@ -36,16 +36,17 @@ def shown(record: Any, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]
         yield from said(note, commands)
 
 
-def table(rows: Sequence[Any], now: int = 0) -> Grid:
-    """Records of one kind, a column for each fact that is one."""
-    columns = columns_of(type(rows[0]))
-    grid = Grid([title for _, title in columns], [title for fact, title in columns if fact.right])
-    for row in rows[:MOST_ROWS]:
-        cells = [fact.text(row, now) for fact, _ in columns]
+def table(rows: Sequence[Any], now: int = 0, most: int = MOST_ROWS) -> Grid:
+    """Records of one kind, a column for each fact that is one; of more than `most`, the others are counted."""
+    columns, first = columns_of(type(rows[0])), rows[:most]
+    placed = [column for fact, name in columns for column in cells_of(fact, name, first, now)]
+    right = [title for fact, title in columns if fact.right]
+    grid = Grid([title for title, _ in placed], right, by_row=any(fact.kind == "values" for fact, _ in columns))
+    for row, *cells in zip(first, *(cells for _, cells in placed), strict=True):
         alarm = getattr(row, "alarm", False)
         grid.add_row(*(Line(cell, len(cell)) if alarm and cell == row.state else cell for cell in cells))
-    if len(rows) > MOST_ROWS:
-        grid.add_row(f"and {len(rows) - MOST_ROWS:,} more", *([""] * (len(columns) - 1)))
+    if len(rows) > most:
+        grid.add_row(f"and {len(rows) - most:,} more", *([""] * (len(placed) - 1)))
     return grid
 
 

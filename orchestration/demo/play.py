@@ -35,6 +35,7 @@ from tidegate.pipelines.sources.mysql_cdc.server import EmbeddedMariaDb
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
+from tidegate.quality_checks.steps import cuts_of
 
 _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -256,7 +257,7 @@ def pinned_epochs(lake: Lake, pipeline: Pipeline, insert: Insert) -> list[Pinned
 
 def _loading(lake: Lake, now: LakeStatus, build: str, started_at: int) -> Loading:
     (source,) = [source for source in now.sources if source.table == build]
-    cuts = [row.cut for row in lake.splits.rows(build, generation=source.generation) if row.cut is not None]
+    cuts = cuts_of(lake, build, source.generation)
     ordered = sorted(cuts, key=lambda cut: (cut["file"], cut["position"]))
     assert source.flip is not None
     return Loading(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.facts.report import InsertFacts, Report
-from tidegate.pipelines.pictures.svg import WIDTH, picture, shortened, text
+from tidegate.pipelines.pictures.svg import WIDTH, Picture, shortened, text
 from tidegate.pipelines.runtime.epochs.processed import Given
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus
 from tidegate.pipelines.sql.model import ProcessInsert
@@ -69,7 +69,7 @@ def flow(facts: Report) -> str:
         parts += [_arrow(gate, end) for end in ends]
         parts += [box.drawn() for box in boxes]
         top += tall + 36
-    return picture(top - 20, "From the sources through join and gate to the target", parts)
+    return Picture(top - 20, "From the sources through join and gate to the target", parts).svg
 
 
 _ARROW = (

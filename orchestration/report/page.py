@@ -10,9 +10,9 @@ from typing import Any
 from tidegate.orchestration.report.flow import flow
 from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
 from tidegate.pipelines.facts.report import LISTED, InsertFacts, Report, SourceFacts
-from tidegate.pipelines.pictures import OUTCOMES_KEY, STYLE, outcomes
-from tidegate.pipelines.pictures.svg import COLOURS, Line, Span, legend, length, lying, step_chart, timeline
-from tidegate.pipelines.records.kinds import Note, columns_of
+from tidegate.pipelines.pictures import STYLE, outcomes
+from tidegate.pipelines.pictures.svg import COLOURS, Line, Picture, Span, length, lying, step_chart, timeline
+from tidegate.pipelines.records.kinds import Note, cells_of, columns_of
 from tidegate.pipelines.runtime.status import InsertStatus
 from tidegate.pipelines.text import moment, why
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -96,19 +96,16 @@ def table(rows: Sequence[Any], now: int = 0, more: Callable[[Any], dict[str, str
     """Records of one kind, a column for each fact that is one; `more`: columns of this page alone, as HTML."""
     if not rows:
         return ""
-    columns = columns_of(type(rows[0]))
-    extra = more(rows[0])
-    right = [" class=n" if fact.right else "" for fact, _ in columns]
-    heads = [f"<th{css}>{escape(title)}</th>" for (_, title), css in zip(columns, right, strict=True)]
-    heads += [f"<th>{escape(title)}</th>" for title in extra]
-    lines = []
-    for row in rows:
-        cells = [f"<td{css}>{_cell(fact.text(row, now))}</td>" for (fact, _), css in zip(columns, right, strict=True)]
-        cells += [f"<td>{html}</td>" for html in (more(row) if extra else {}).values()]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return (
-        f"<div class=wide><table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    heads, columns = [], []
+    for fact, name in columns_of(type(rows[0])):
+        css = " class=n" if fact.right else ""
+        for title, cells in cells_of(fact, name, rows, now):
+            heads.append(f"<th{css}>{escape(title)}</th>")
+            columns.append([f"<td{css}>{_cell(cell)}</td>" for cell in cells])
+    heads += [f"<th>{escape(title)}</th>" for title in more(rows[0])]
+    columns.append(["".join(f"<td>{html}</td>" for html in more(row).values()) for row in rows])
+    lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
+    return f"<div class=wide><table><thead><tr>{''.join(heads)}</tr></thead><tbody>{lines}</tbody></table></div>"
 
 
 def _cell(text: str) -> str:
@@ -121,7 +118,7 @@ def _cell(text: str) -> str:
 
 def _balance(facts: Report) -> str:
     rows = [item for item in facts.status.inserts if item.rows is not None]
-    key = legend([(css, name) for name, css in _PLACES])
+    key = Picture(0, "Where rows are", (), [(css, name) for name, css in _PLACES]).svg
     return table(rows, facts.status.at, _shares) + key if rows else ""
 
 
@@ -156,15 +153,16 @@ def _phases(facts: Report) -> str:
             rows.append((source.table.name, spans))
     if not rows:
         return ""
-    key = legend([("wait", "bounded phase"), ("good", "after the flip")])
-    drawn = timeline(rows, "When each source was loading, and since when it is followed")
-    return drawn + key + table([source.flip for source in facts.sources if source.flip is not None])
+    key = (("wait", "bounded phase"), ("good", "after the flip"))
+    drawn = timeline(rows, "When each source was loading, and since when it is followed", key)
+    return drawn.svg + table([source.flip for source in facts.sources if source.flip is not None])
 
 
 def _watermarks(facts: Report) -> str:
     lines = [Line(source.table.name, _colour(n), _over_time(source)) for n, source in enumerate(facts.sources)]
     drawn = [line for line in lines if line.points]
-    chart = step_chart(drawn, "The watermark of each source, by when it was emitted", facts.status.at) if drawn else ""
+    label = "The watermark of each source, by when it was emitted"
+    chart = step_chart(drawn, label, facts.status.at).svg if drawn else ""
     return chart + table([source.watermark for source in facts.sources])
 
 
@@ -189,7 +187,7 @@ def _lag(facts: Report) -> str:
         for n, source in enumerate(facts.sources)
     ]
     drawn = [line for line in lines if len(line.points) > 1]
-    return step_chart(drawn, "How far behind each source was", facts.status.at, y_times=False) if drawn else ""
+    return step_chart(drawn, "How far behind each source was", facts.status.at, y_times=False).svg if drawn else ""
 
 
 def _cuts(facts: Report) -> str:
@@ -205,7 +203,7 @@ def _cuts(facts: Report) -> str:
 
 def _of_insert(item: InsertFacts) -> str:
     drawn = outcomes(item.epochs, item.left, item.waiting)
-    return f"<h3>{escape(item.title)}</h3>{drawn}{legend(OUTCOMES_KEY)}{table(item.verdicts)}"
+    return f"<h3>{escape(item.title)}</h3>{drawn.svg}{table(item.verdicts)}"
 
 
 def _quarantine(facts: Report, commands: Commands) -> str:
@@ -216,10 +214,10 @@ def _quarantine(facts: Report, commands: Commands) -> str:
             bars = [(why(name), count, "warn") for name, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
             look = NextCommand("quarantine show", (item.insert,), "the rows, and the nearest versions")
             drawn = lying(bars, f"Quarantined rows of {item.insert} by reason")
-            found.append(f"<h3>{escape(item.insert)}</h3>{drawn}{said([Note('', next=look)], commands)}")
+            found.append(f"<h3>{escape(item.insert)}</h3>{drawn.svg}{said([Note('', next=look)], commands)}")
     rejected = [(s.table.name, s.status.rejected, "warn") for s in facts.sources if s.status.rejected]
     if rejected:
-        found.append("<h3>Messages that could not be read</h3>" + lying(rejected, "Rejected messages by source"))
+        found.append("<h3>Messages that could not be read</h3>" + lying(rejected, "Rejected messages by source").svg)
     return "".join(found) or "<p>No row is in quarantine.</p>"
 
 

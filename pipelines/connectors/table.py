@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.pipelines.generations import name_of
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import Location
 from tidegate.pipelines.syntax.secrets import CREDENTIALS, VARIABLE, is_secret, is_variable
@@ -216,6 +217,8 @@ class Table:
         parts: the tables that this one reads in its place, in its role.
         partition_columns: PARTITIONED BY: columns that the connector derives from where a row lies, in order.
         home: the folder of the script, where a relative 'path' begins; None if the script is not a file.
+        beside: of a target: the number of the generation that publishes into a folder of its own inside of it; None for
+            the target itself.
     """
 
     name: str
@@ -231,10 +234,16 @@ class Table:
     constraints: tuple[Constraint, ...] = ()
     suite: Suite | None = field(default=None, compare=False)
     home: str | None = field(default=None, compare=False, repr=False)
+    beside: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def connector(self) -> str:
         return self.options["connector"]
+
+    @property
+    def log_name(self) -> str:
+        """The owner of its rows of the watermark log. Readers of a target see none of a generation beside it."""
+        return self.name if self.beside is None else name_of(self.name, self.beside)
 
     @property
     def physical_columns(self) -> tuple[Column, ...]:

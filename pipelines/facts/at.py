@@ -43,7 +43,7 @@ class At:
 
     @cached_property
     def leases(self) -> list[Lease]:
-        return read_leases(self.lake.control)
+        return read_leases(self.lake.logs)
 
     def is_worked_on(self, owner: str) -> bool:
         """Whether a runner holds its lease."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tidegate.pipelines.records.kinds import Bytes, Column, Count, fact
+from tidegate.pipelines.records.kinds import Bytes, Column, Count, Note, fact
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
     from tidegate.pipelines.runtime.maintenance import Maintained
+    from tidegate.pipelines.runtime.runner import Runner
 
 _WHAT = ("old versions", "landed rows", "quarantined rows")
 """What retention removes, in the order of the record's fields."""
@@ -70,3 +72,36 @@ class MaintainedLake:
     @fact()
     def freed(self) -> Bytes:
         return sum(item.freed for item in self.tables)
+
+    @property
+    @fact()
+    def versions_removed(self) -> Count:
+        return sum(item.versions_removed or 0 for item in self.tables)
+
+    @property
+    @fact()
+    def landed_rows_removed(self) -> Count:
+        return sum(item.landed_rows_removed or 0 for item in self.tables)
+
+    @property
+    @fact()
+    def quarantined_rows_removed(self) -> Count:
+        return sum(item.quarantined_rows_removed or 0 for item in self.tables)
+
+    @property
+    @fact()
+    def passed_over(self) -> Count:
+        return sum(bool(item.skipped) for item in self.tables)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        before, after = sum(item.files_before for item in self.tables), sum(item.files for item in self.tables)
+        removed = self.versions_removed + self.landed_rows_removed + self.quarantined_rows_removed
+        left = f"; {counted(self.passed_over, 'table')} passed over" if self.passed_over else ""
+        text = f"{counted(len(self.tables), 'table')}: {counted(before, 'file')} became {after:,}"
+        return (Note(f"{text}, {self.freed / 1e6:,.1f} MB freed, {counted(removed, 'row')} removed{left}"),)
+
+
+def maintain(runner: Runner, keep: timedelta) -> MaintainedLake:
+    """Keep a lake up (`Runner.maintenance`): files stay that a version younger than `keep` names."""
+    return MaintainedLake.of(runner.maintenance(keep).run())

@@ -12,12 +12,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tidegate.pipelines.commands import AS_WRITTEN, Advised, Commands, either
+from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.records.kinds import Hidden, Moment, Note
-from tidegate.pipelines.runtime.epochs import insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs.generations import all_beside, is_over, on_lake
 from tidegate.pipelines.runtime.epochs.history import target_of
 from tidegate.pipelines.text import moment
 
@@ -201,9 +202,11 @@ class Scope:
                 inserts=tuple(
                     InsertScope(name, target_of(lake, None, name))
                     for name in map(insert_of, owners)
-                    if name is not None
+                    if name is not None and not is_over(lake, name)
                 ),
             )
+        pipeline = on_lake(lake, pipeline)
+        apart = all_beside(lake, pipeline)
         waits: dict[str, list[tuple[str, str]]] = {}
         for insert in pipeline.inserts:
             for build in insert.builds:
@@ -214,7 +217,10 @@ class Scope:
                 SourceScope(table.name, table.name in waits, tuple(waits.get(table.name, ())))
                 for table in pipeline.sources
             ),
-            tuple(InsertScope(insert.id, target_of(lake, pipeline, insert.id)) for insert in pipeline.inserts),
+            tuple(
+                InsertScope(name, target_of(lake, apart.get(name, pipeline), name))
+                for name in (*(insert.id for insert in pipeline.inserts), *apart)
+            ),
         )
 
     def name(self, of: str) -> str:

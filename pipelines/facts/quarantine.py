@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note
+from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
+from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.ledger import sums_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedRows, QuarantinedSum, short, summed
 from tidegate.pipelines.text import counted, key, moment, why
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import MissedKey, Pipeline
     from tidegate.pipelines.sql.model import Insert
 
-LONGEST = 200
-"""Characters of a row that is shown to a person."""
+State = Literal["open", "released", "discarded", "all"]
 _STATES = {"open": "in quarantine", "released": "released since", "discarded": "discarded"}
 
 
@@ -94,7 +94,7 @@ class Quarantine:
 def quarantine(lake: Lake, pipeline: Pipeline, inserts: Sequence[Insert]) -> Quarantine:
     """All that INSERTs have ever quarantined, by epoch and reason; reads every epoch."""
     found = []
-    for insert in inserts:
+    for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts):
         lots = tuple(QuarantinedLot.of(item) for item in kept.quarantined_by_epoch(lake, pipeline, insert))
         found.append(QuarantinedInsert(insert.id, **_totals(lots), kept=lots))
     return Quarantine(tuple(found))
@@ -171,7 +171,7 @@ def by_reason(
     """The quarantine of INSERTs in sums; `by_epoch`: one for each epoch."""
     return tuple(
         ReasonSums.of(insert.id, output, sums_of(lake, pipeline, insert, by_epoch=by_epoch, output=output))
-        for insert in inserts
+        for pipeline, insert in (at_current(lake, pipeline, item) for item in inserts)
         for output in ("", *insert.outputs[1:])
     )
 
@@ -198,18 +198,60 @@ class QuarantinedRow(QuarantinedLot):
         output = f", second output {self.output}" if self.output else ""
         return f"epoch {self.epoch}, {moment(self.at)} UTC{pins}{output}: {why(short(self.reason))}"
 
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row as a person sees it. `came_as`: the probe's columns."""
+
+    values: Annotated[Values, Column("")]
+    came_as: Annotated[Values, Column("came as")]
+
+
+@dataclass(frozen=True)
+class ShownMiss(ShownRow):
+    """One without a match."""
+
+    joined: Annotated[str, Column("joined by")]
+    nearest: Annotated[str, Column("nearest version")]
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """Rows of one epoch and reason; `left` more rows follow."""
+
+    MOST_ROWS: ClassVar = 10_000
+
+    heading: str
+    rows: tuple[ShownRow, ...]
+    left: int = 0
+
+    @classmethod
+    def of(cls, heading: str, rows: Sequence[QuarantinedRow], left: int) -> ShownGroup:
+        probes = [row.probe or {} for row in rows]
+        # What the target's rows show under the same name is not shown twice.
+        other = {
+            name
+            for row, probe in zip(rows, probes, strict=True)
+            for name in probe
+            if name not in row.values or row.values[name] != probe[name]
+        }
+        shown = []
+        for row, probe in zip(rows, probes, strict=True):
+            came_as = {name: each for name, each in probe.items() if name in other}
+            if all(each.key is None for each in rows):
+                shown.append(ShownRow(row.values, came_as))
+            else:
+                joined = "" if row.key is None else key(row.key) or "an expression"
+                shown.append(ShownMiss(row.values, came_as, joined, row.nearest or ""))
+        return cls(heading, tuple(shown), left)
+
     @property
-    def details(self) -> Iterator[str]:
-        yield _values(self.values)
-        if self.probe is not None:
-            yield f"  came as {_values(self.probe)}"
-        if self.key is not None:
-            yield f"  {key(self.key) or 'the key is an expression'}; nearest version: {self.nearest}"
+    def head(self) -> tuple[Note, ...]:
+        return (Note(self.heading),)
 
-
-def _values(row: Mapping[str, Any]) -> str:
-    text = json.dumps(dict(row), default=str, ensure_ascii=False)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return (Note(f"… and {self.left:,} more: --limit, or --json"),) if self.left else ()
 
 
 @dataclass(frozen=True)
@@ -233,12 +275,16 @@ class ShownRows:
         if self.removed:
             fit = "that fits is" if self.removed == 1 else "that fit are"
             yield Note(f"{counted(self.removed, 'row')} {fit} gone ('quarantine.retention').")
-        groups: dict[str, list[str]] = {}
+
+    @property
+    def groups(self) -> tuple[ShownGroup, ...]:
+        """Its rows for a person: a table for each epoch and reason."""
+        grouped: dict[str, list[QuarantinedRow]] = {}
         for row in self.rows:
-            groups.setdefault(row.heading, []).extend(row.details)
-        yield from (Note(heading, details=tuple(lines)) for heading, lines in groups.items())
-        if self.of > len(self.rows):
-            yield Note(f"… and {self.of - len(self.rows):,} more: --limit, or --json")
+            grouped.setdefault(row.heading, []).append(row)
+        last = next(reversed(grouped), None)
+        left = self.of - len(self.rows)
+        return tuple(ShownGroup.of(name, own, left if name == last else 0) for name, own in grouped.items())
 
 
 def rows(
@@ -247,12 +293,13 @@ def rows(
     insert: Insert,
     reasons: Sequence[str] = (),
     epochs: Sequence[int] = (),
-    state: Literal["open", "released", "discarded", "all"] = "open",
+    state: State = "open",
     limit: int = 20,
 ) -> ShownRows:
     """Quarantined rows, the oldest first; those of one epoch and reason stand together."""
     from tidegate.pipelines.runtime.nearest import nearest_of_rows
 
+    pipeline, insert = at_current(lake, pipeline, insert)
     every = kept.quarantined_by_epoch(lake, pipeline, insert)
     fitting = [item for item in every if kept.asked_for(item, reasons, epochs)]
     wanted = [item for item in fitting if state in ("all", item.state)]
@@ -268,6 +315,35 @@ def rows(
         sum(item.rows for item in gone),
         "" if wanted else _none(every, fitting),
     )
+
+
+@dataclass(frozen=True)
+class ShownQuarantine:
+    """The quarantines of INSERTs: all that is in them in sums, and the rows that fit, some of them as they are."""
+
+    rows_found: Count
+    by_reason: tuple[ReasonSums, ...]
+    inserts: tuple[ShownRows, ...]
+
+    @property
+    def head(self) -> tuple[Note, ...]:
+        fit = "fits" if self.rows_found == 1 else "fit"
+        parts = [note for item in (*self.by_reason, *self.inserts) for note in item.head]
+        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts)
+
+
+def shown(
+    lake: Lake,
+    pipeline: Pipeline,
+    inserts: Sequence[Insert],
+    reasons: Sequence[str] = (),
+    epochs: Sequence[int] = (),
+    state: State = "open",
+    limit: int = 20,
+) -> ShownQuarantine:
+    """The quarantines of INSERTs, and at most `limit` of the rows of each that fit; 0 shows no value of a row."""
+    found = tuple(rows(lake, pipeline, insert, reasons, epochs, state, limit) for insert in inserts)
+    return ShownQuarantine(sum(item.of for item in found), by_reason(lake, pipeline, inserts), found)
 
 
 def _row(row: kept.QuarantinedRow, missed: MissedKey | None) -> QuarantinedRow:
@@ -340,7 +416,13 @@ class Taking:
         return self._found((), number, (Note(text, details=details),), dry_run=True)
 
     def do(self, runner: Runner, on_unmatched: OnUnmatched | None = None) -> Taken:
-        """Take them (`Runner.out_of_quarantine`)."""
+        """Take them (`Runner.out_of_quarantine`). Raises PlanningError for a discard without a reason."""
+        if self.request.discards and not self.request.because:
+            raise PlanningError(
+                "a discard needs a reason",
+                state="nothing was changed",
+                next_command="fill in `because`: why they are given up",
+            )
         done = runner.out_of_quarantine(self.insert, kept.as_shown(self.request, self.wanted), on_unmatched)
         own = [item for item in done if item.plan.out_of_quarantine]
         said = [] if own else [Note(self._nothing)]
@@ -380,7 +462,8 @@ def taking(
     """What a request takes of an INSERT's quarantine. Raises PlanningError for a process, and for a reason or an epoch
     for which nothing was ever quarantined."""
     kept.refuse_process(insert)
-    request = Asked((), tuple(reasons), tuple(epochs), discards=discards, by=by, because=because)
+    request = Asked((), tuple(reasons), tuple(epochs), discards=discards, by=by, because=because.strip())
+    pipeline, insert = at_current(lake, pipeline, insert)
     wanted = kept.chosen(insert.id, kept.quarantined_by_epoch(lake, pipeline, insert), request)
     return Taking(insert.id, request, tuple(wanted))
 

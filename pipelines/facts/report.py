@@ -15,6 +15,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.pictures import LAST_OUTCOMES
 from tidegate.pipelines.records.kinds import Column, Count, Moment, Note
+from tidegate.pipelines.runtime.epochs.generations import on_lake
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_epochs, target_of
 from tidegate.pipelines.runtime.ledger import left_waiting
 from tidegate.pipelines.runtime.splits import Splits, of_a_file
@@ -229,6 +230,7 @@ def _first_of(problems: Sequence[Problem]) -> str:
 
 def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Report:
     """Everything that the page shows."""
+    pipeline = on_lake(lake, pipeline)
     found = status(lake, pipeline, clock)
     sources = tuple(
         SourceFacts(

@@ -13,6 +13,7 @@ from tidegate.pipelines.records.failure import Failure
 from tidegate.pipelines.records.kinds import Column, Count, Duration, Hidden, Note, fact
 from tidegate.pipelines.runtime.continuous import LONGEST_RETRY_S
 from tidegate.pipelines.runtime.epochs import Pin, insert_owner
+from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.landing.alignment import Blocked
 from tidegate.pipelines.sql.explanation import not_enforced
@@ -297,7 +298,7 @@ class TickDone:
 
 def given_up(lake: Lake, pipeline: Pipeline, insert: Insert) -> Note | None:
     """What discarding the epoch that the gate holds does; None if it holds none."""
-    held = InsertOnLake(lake, pipeline, insert).position().held
+    held = InsertOnLake(lake, *at_current(lake, pipeline, insert)).position().held
     return None if held is None else Note(held.given_up)
 
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.lake.delta_log import (
     plain,
     root_of,
 )
-from tidegate.pipelines.lake.publishers import refuse_other_publisher
+from tidegate.pipelines.lake.publishers import refuse_other_publisher, refuse_swapped
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
 from tidegate.pipelines.location import Address, Location, dataset_of
@@ -134,6 +134,7 @@ def _adopted(
     instead_of: Epochs | None,
 ) -> int:
     delta = there(table)
+    refuse_swapped(delta, table, application)
     last = delta.transaction_version(application)
     if last is not None and last > epoch:
         raise ConcurrentRun(
@@ -149,7 +150,7 @@ def _adopted(
     actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
     if instead_of is not None:
         old, remaining = without(delta, folder, instead_of)
-        actions += [*additions(delta, table, folder, remaining), *_removals(delta, old)]
+        actions += [*additions(delta, table, folder, remaining), *removals(delta, old)]
     commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
     found = there(table).transaction_version(application)
     if found != epoch:
@@ -208,12 +209,12 @@ def replace(
     delta = there(table)
     actions: list[AddAction | Removal] = [
         *additions(delta, table, folder, files, news=not same_rows),
-        *_removals(delta, old, news=not same_rows),
+        *removals(delta, old, news=not same_rows),
     ]
     commit(delta, table, actions, marks=marks, note=note)
 
 
-def _removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Removal]:
+def removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Removal]:
     known = {file["path"]: file["size_bytes"] for file in files_of(delta, "path", "size_bytes")}
     if gone := [path for path in old if path not in known]:
         raise CommitFailedError(f"{gone[0]} has left the table meanwhile")

@@ -13,11 +13,14 @@ import json
 import logging
 import re
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -99,9 +102,9 @@ def commit(
         )
     if not isinstance(table, TableState) or not _writable(table):
         return _by_delta_rs(table, root, actions, marks or {}, note)
-    version, lines = table.at + 1, _lines(table, actions, marks or {}, note)
+    version, content = table.at + 1, _as_text(_logged(table, actions, marks or {}, note))
     try:
-        file_of(table.log, version).put_new(("\n".join(lines) + "\n").encode())
+        file_of(table.log, version).put_new(content)
     except FileExistsError:
         raise CommitFailedError(f"version {version} of {root} was committed by another writer") from None
     except OSError as error:
@@ -113,6 +116,34 @@ def commit(
     if version % every == 0:
         checkpoint(table.root, version)
     return None
+
+
+def begin(root: Location, columns: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Make version 0 of a table that only Tidegate writes, unless it is there. Raises OSError."""
+    from deltalake import Schema
+
+    (root / "_delta_log").make()
+    now = system_clock()
+    actions: list[Mapping[str, Any]] = [
+        {"commitInfo": {"timestamp": now, "operation": "CREATE TABLE", "engineInfo": "tidegate"}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": Schema.from_arrow(columns).to_json(),
+                "partitionColumns": list(partition_by),
+                "configuration": dict(properties),
+                "createdTime": now,
+            }
+        },
+    ]
+    with suppress(FileExistsError):
+        file_of(root / "_delta_log", 0).put_new(_as_text(actions))
+
+
+def _as_text(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
 
 
 def _require_last(folder: Location, version: int) -> None:
@@ -225,9 +256,9 @@ def _asked_of_writers(table: TableState | DeltaTable) -> list[str]:
     return asked
 
 
-def _lines(
+def _logged(
     table: TableState, actions: Sequence[AddAction | Removal], marks: Mapping[str, int], note: str | None
-) -> list[str]:
+) -> list[Mapping[str, Any]]:
     now = system_clock()
     parts = json.dumps(table.described.partition_columns)
     info: dict[str, Any] = {
@@ -259,8 +290,7 @@ def _lines(
                 "size": action.size,
             }
             found.append({"remove": removed})
-    found += [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in marks.items()]
-    return [json.dumps(action, separators=(",", ":")) for action in found]
+    return found + [{"txn": {"appId": name, "version": version, "lastUpdated": now}} for name, version in marks.items()]
 
 
 def _by_delta_rs(

@@ -1,18 +1,20 @@
-"""An opened lake: its control tables, and the names under which commits are made. `layout` says where everything
+"""An opened lake: the logs of its owners, and the names under which commits are made. `layout` says where everything
 lies."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
+from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
+from tidegate.pipelines.lake.owner_log import FORMAT, FORMAT_PROPERTY, LAKE, OwnerLogs, folder_of
 from tidegate.pipelines.lake.records import (
     DefinitionRow,
     EpochRow,
@@ -48,9 +50,13 @@ def mark(quarantine: Location) -> None:
         note.put(_WHY.encode())
 
 
-def _made(control: Location) -> bool:
+_OF_FORMAT_4 = ("epochs", "leases")
+"""Control tables of older lakes, which had one for each kind of record."""
+
+
+def _made(control: Location, *logs: str) -> bool:
     try:
-        return any((control / table / "_delta_log").is_there() for table in ("epochs", "leases"))
+        return any((control / log / "_delta_log").is_there() for log in logs)
     except OSError as error:
         raise LakeError(
             f"the lake's folder cannot be read: {error.strerror}",
@@ -78,14 +84,9 @@ CommitRole = Literal[
     "retention-rows",
     "stuck",
     "ledger",
+    "generation",
+    "swap",
 ]
-
-FORMAT = 4
-"""What a lake of this version holds. Others are refused, as none is released yet: 1 had no definitions, 2 staged a
-target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch."""
-
-_FORMAT_OWNER = "lake format"
-"""The owner of the row with the lake's format; no table can have this name."""
 
 
 class Lake(Layout):
@@ -117,48 +118,44 @@ class Lake(Layout):
         for name in OWN_FOLDERS:
             with suppress(OSError):  # of a lake that is only read: whoever writes there gets the error
                 (self.root / name).make(PRIVATE)
-        self.epochs = ControlTable(self.control, EpochRow)
-        self.watermarks = ControlTable(self.control, WatermarkRow)
-        self.splits = ControlTable(self.control, SplitRow)
-        self.staged = ControlTable(self.control, StagedRow)
-        self.verdicts = ControlTable(self.control, VerdictRow)
-        self.stuck = ControlTable(self.control, StuckRow)
-        self.definitions = ControlTable(self.control, DefinitionRow)
-        self.ledger = ControlTable(self.control, LedgerRow)
+        self.logs = OwnerLogs(self.control)
+        self.epochs = Records(self.logs, EpochRow)
+        self.watermarks = Records(self.logs, WatermarkRow)
+        self.splits = Records(self.logs, SplitRow)
+        self.staged = Records(self.logs, StagedRow)
+        self.verdicts = Records(self.logs, VerdictRow)
+        self.stuck = Records(self.logs, StuckRow)
+        self.definitions = Records(self.logs, DefinitionRow)
+        self.ledger = Records(self.logs, LedgerRow)
+        self.generations = Records(self.logs, GenerationRow)
         self._refuse_other_format()
 
     @classmethod
     def found(cls, root: Address) -> Self | None:
         """The lake in a folder; None where none was ever made. Raises LakeError as opening does."""
-        return cls(root, create=False) if _made(Layout(root).root / "_control") else None
+        control = Layout(root).root / "_control"
+        return cls(root, create=False) if _made(control, folder_of(LAKE), *_OF_FORMAT_4) else None
 
     def exists(self) -> bool:
         """Whether a lake was ever made here. A first run takes a lease before it plans anything."""
-        return _made(self.control)
-
-    @property
-    def format(self) -> int:
-        """The number of the lake's format; this version's where none is stored yet."""
-        row = self.definitions.last(_FORMAT_OWNER)
-        if row is not None:
-            return row.epoch
-        # A lake that was made before there were numbers is told by its plans.
-        plans = (self.epochs.last(owner) for owner in self.epochs.owners() if owner.startswith("insert "))
-        return FORMAT if all(plan is None or "takes" in plan.plan for plan in plans) else 1
-
-    def set_format(self, at: int) -> None:
-        """Store that the lake has this version's format. `at`: ms, UTC."""
-        if self.definitions.last(_FORMAT_OWNER) is None:
-            row = DefinitionRow(_FORMAT_OWNER, 1, FORMAT, 0, at, "", {})
-            application = self.application(_FORMAT_OWNER, "definition", 1)
-            self.definitions.append([row], application=application, version=FORMAT)
+        return _made(self.control, folder_of(LAKE), *_OF_FORMAT_4)
 
     def _refuse_other_format(self) -> None:
-        found = self.format
+        own = self.logs.lake.refresh()
+        if own is None and not _made(self.control, *_OF_FORMAT_4):
+            if self.logs.unnamed():
+                raise LakeError(
+                    "the lake's own log is gone, and the logs of its owners are there",
+                    where=str(self.logs.lake.path),
+                    state="nothing was changed",
+                    next_command=f"bring {self.control} back from a backup, then run the same command again",
+                )
+            return  # its log is made by the first commit
+        found = 0 if own is None else int(own.metadata().configuration.get(FORMAT_PROPERTY, 0))
         if found != FORMAT:
-            made = "a newer" if found > FORMAT else "an older"
+            made = f"format {found}, of a newer" if found > FORMAT else f"format {FORMAT - 1} or older, of an older"
             raise LakeError(
-                f"the lake has format {found}, of {made} Tidegate; this one reads and writes format {FORMAT}",
+                f"the lake has {made} Tidegate; this one reads and writes format {FORMAT}",
                 where=str(self.root),
                 state="nothing was changed",
                 next_command="use the Tidegate that made it; or begin another lake: --lake DIR",
@@ -167,7 +164,7 @@ class Lake(Layout):
     @cached_property
     def id(self) -> str:
         """The lake's identity: it is part of every transaction's name."""
-        return str((self.epochs.refresh() or self.epochs.create()).metadata().id)
+        return str(self.logs.lake.create().metadata().id)
 
     def application(self, owner: str, role: CommitRole, generation: int) -> str:
         """The transaction name (txnAppId) of one kind of commit of one owner."""
@@ -180,11 +177,6 @@ class Lake(Layout):
         owner, *role_and_generation = rest.rsplit("/", 2)
         return (lake, owner, role_and_generation[0]) if len(role_and_generation) == 2 else None
 
-    @property
-    def control_tables(self) -> tuple[ControlTable[Any], ...]:
-        """All of them but the leases."""
-        return tuple(table for table in vars(self).values() if isinstance(table, ControlTable))
-
     def leases(self, label: str, clock: Clock = system_clock, reservation: Reservation | None = None) -> Leases:
         """The leases of one runner."""
-        return Leases(self.control, label=label, clock=clock, reservation=reservation)
+        return Leases(self.logs, label=label, clock=clock, reservation=reservation)

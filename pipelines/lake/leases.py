@@ -1,8 +1,12 @@
 """Only one runner works on a table or an INSERT at a time: the CLI, the continuous mode or Dagster.
 
-A lease is one row of a Delta table, replaced by compare-and-swap: two runners that replace it at once conflict, and one
-of them loses. A lease ends when it is released, when its time is past, or (on the same machine) when its process is
-dead.
+A lease lies in the log that it protects: to take an owner is to commit a `lease` record as the log's next version,
+which one of two runners can do. A runner that was stopped meanwhile finds that version taken, and another's lease in
+it: it has lost the owner (`OwnerLog.guard`).
+
+A lease ends when it is released, when its process is dead (on the same machine), or when its runner's heartbeat is
+TIME_TO_LIVE_MS older than one's own. A heartbeat is a file that the runner writes every RENEW_EVERY_S; both times are
+the storage's, so that clocks of two machines are never compared.
 
 Runners that continue one another's work, the steps of a Dagster run, share a `Reservation`: one hands its lease on, and
 only another one of them can take it before the reservation ends.
@@ -10,7 +14,6 @@ only another one of them can take it before the reservation ends.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -19,17 +22,19 @@ import uuid
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic, sleep
-
-import pyarrow as pa
+from typing import ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.records import file_schema_of, restored, schema_of
-from tidegate.pipelines.location import Address, Location
+from tidegate.pipelines.lake.control import Records
+from tidegate.pipelines.lake.owner_log import OwnerLogs
+from tidegate.pipelines.lake.records import Record
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, Task
 
 TIME_TO_LIVE_MS = 120_000
@@ -43,38 +48,82 @@ _live: weakref.WeakValueDictionary[str, Leases | Reservation] = weakref.WeakValu
 
 
 @dataclass(frozen=True)
-class Lease:
-    """Who holds what. `label` says what the holder is doing ("tidegate run", "dagster run 1234")."""
+class LeaseRow(Record):
+    """Who works on the owner, or has. `epoch` counts the owner's leases; the last one holds.
 
-    owner: str
+    Attributes:
+        label: What the holder is doing ("tidegate run", "dagster run 1234").
+        at: When it was taken or released (ms, UTC, by the holder's clock): for people.
+    """
+
+    table: ClassVar[str] = "lease"
+
     holder: str
     machine: str
     pid: int
     started: float
     label: str
-    acquired_at: int
-    expires_at: int
+    at: int
     released: bool = False
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease as it stands. `held_at`: when it was surely held (ms, by the storage's clock): its runner's last
+    heartbeat, or where there is none, when it was written; of a released one, when it was released."""
+
+    row: LeaseRow
+    held_at: int
+
+    @property
+    def owner(self) -> str:
+        return self.row.owner
+
+    @property
+    def label(self) -> str:
+        return self.row.label
+
+    @property
+    def released(self) -> bool:
+        return self.row.released
 
     def describe(self) -> str:
         """For people."""
-        host = self.machine.split("/")[0]
-        return f"{self.label}, process {self.pid} on {host}" if host else self.label
-
-    @property
-    def held_at(self) -> int:
-        """When it was last taken or renewed (ms, UTC), so surely held; it is renewed every RENEW_EVERY_S."""
-        return self.expires_at - TIME_TO_LIVE_MS
+        host = self.row.machine.split("/")[0]
+        return f"{self.label}, process {self.row.pid} on {host}" if host else self.label
 
     def over(self, now: int) -> bool:
-        """Whether anyone may take it."""
-        if self.released:
+        """Whether anyone may take it. `now`: ms, by the storage's clock, if anything is decided by it."""
+        row = self.row
+        if row.released:
             return True
-        if self.machine != machine():
-            return self.expires_at < now
-        if self.pid == os.getpid() and _same(self.started, _started(self.pid)):
-            return self.holder not in _live
-        return not _same(self.started, _started(self.pid))
+        if row.machine != machine():
+            return now - self.held_at > TIME_TO_LIVE_MS
+        if row.pid == os.getpid() and _same(row.started, _started(row.pid)):
+            return row.holder not in _live
+        return not _same(row.started, _started(row.pid))
+
+
+class Heartbeats:
+    """The files by which runners of other machines are known to be alive."""
+
+    def __init__(self, control: Location) -> None:
+        self._folder = control / "runners"
+
+    def beat(self, holder: str) -> int:
+        """Write one, and return its time. Raises OSError."""
+        self._folder.make()
+        own = self._folder / holder
+        own.put(b"")
+        return own.written_at() or 0
+
+    def last(self, holder: str) -> int | None:
+        """When a runner wrote its last one (ms, by the storage's clock)."""
+        return (self._folder / holder).written_at() if holder else None
+
+    def end(self, holder: str) -> None:
+        """Delete it. Raises OSError."""
+        (self._folder / holder).delete()
 
 
 class Reservation:
@@ -100,9 +149,9 @@ class Reservation:
         if pid is None:
             _live[holder] = self
 
-    def end(self, root: Address) -> None:
+    def end(self, logs: OwnerLogs) -> None:
         """Release what nobody has taken up, at the end of a run whose process goes on."""
-        leases = Leases(root, label=self.label, reservation=self)
+        leases = Leases(logs, label=self.label, reservation=self)
         for owner in sorted(self.handed_on):
             try:
                 leases.acquire(owner)
@@ -115,17 +164,19 @@ class Reservation:
 
 
 class Leases:
-    """The leases that one runner holds; close() releases them all. A thread renews them while they are held. What
-    another runner of the same `reservation` has handed on can be taken."""
+    """The leases that one runner holds; close() releases them all. A thread writes its heartbeat while they are held.
+    What another runner of the same `reservation` has handed on can be taken."""
 
     def __init__(
-        self, root: Address, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None
+        self, logs: OwnerLogs, *, label: str, clock: Clock = system_clock, reservation: Reservation | None = None
     ) -> None:
-        self._path = Location(root) / "leases"
+        self._logs = logs
+        self._records = Records(logs, LeaseRow)
+        self._beats = Heartbeats(logs.control)
         self._clock = clock
         self._label = label
         self._reservation = reservation
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, LeaseRow] = {}
         self._lost: dict[str, LeaseHeld] = {}
         self._lock = threading.RLock()
         self._stop = threading.Event()
@@ -133,33 +184,45 @@ class Leases:
         self.holder = uuid.uuid4().hex
         _live[self.holder] = self
 
-    def acquire(self, owner: str) -> Lease:
+    def acquire(self, owner: str) -> LeaseRow:
         """Take (or keep) the lease of `owner`. Raises LeaseHeld, which names the holder, and LakeError where it cannot
         be written."""
         with self._lock:
+            if owner in self._held:
+                self.require(owner)
+                return self._held[owner]
             if owner in self._lost:
                 raise self._lost[owner]
-            if owner in self._held:
-                return self._held[owner]
-            now = self._clock()
-            lease = Lease(
-                owner, self.holder, machine(), os.getpid(), _started(os.getpid()) or 0.0, self._label, now,
-                now + TIME_TO_LIVE_MS,
+            row = LeaseRow(
+                owner, 1, 0, self.holder, machine(), os.getpid(), _started(os.getpid()) or 0.0, self._label,
+                self._clock(),
             )  # fmt: skip
             try:
-                self._swap(owner, lease, self._reservation)
+                self._renew()
+                row = self._swap(row, self._reservation)
             except delta_log.unreadable() as error:
                 raise LakeError(
                     f"{owner}: its lease cannot be written: {error}",
-                    where=str(self._path),
+                    where=str(self._logs.of(owner).path),
                     state="nothing was changed by this run",
                     next_command=remedy(str(error)) + ", then run the same command again",
                 ) from error
-            self._held[owner] = lease
+            self._held[owner] = row
+            self._logs.of(owner).guard = partial(_require_of, weakref.ref(self), owner)
             if self._reservation is not None:
                 self._reservation.handed_on.discard(owner)
-            self._renew()
-            return lease
+            return row
+
+    def require(self, owner: str) -> None:
+        """Raise LeaseHeld where another runner has taken what this one had: it was stopped for longer than a lease
+        lives."""
+        with self._lock:
+            last = self._records.last(owner)
+            if owner in self._held and last is not None and last.holder != self.holder:
+                del self._held[owner]
+                self._lost[owner] = LeaseHeld(owner, self._standing(last).describe())
+            if owner in self._lost:
+                raise self._lost[owner]
 
     def wait_for(self, owners: Iterable[str], seconds: float, progress: Progress) -> None:
         """Take the leases of `owners`, one after another in the order of their names, and wait for those that others
@@ -188,24 +251,23 @@ class Leases:
             self.release(owner)
             return
         with self._lock:
-            lease = self._held.pop(owner, None)
-            if lease is None:
+            held = self._held.pop(owner, None)
+            if held is None:
                 return
             theirs = replace(
-                lease, holder=run.holder, machine=run.machine, pid=run.pid, started=run.started, label=run.label,
-                expires_at=self._clock() + TIME_TO_LIVE_MS,
-            )  # fmt: skip
+                held, holder=run.holder, machine=run.machine, pid=run.pid, started=run.started, label=run.label
+            )
             with suppress(LeaseHeld):  # another runner has taken it meanwhile
-                self._swap(owner, theirs)
+                self._swap(theirs)
                 run.handed_on.add(owner)
 
     def release(self, owner: str) -> None:
         """Let one lease go."""
         with self._lock:
-            lease = self._held.pop(owner, None)
-            if lease is not None:
+            held = self._held.pop(owner, None)
+            if held is not None:
                 with suppress(LeaseHeld):  # another runner has taken it meanwhile: it is theirs to end
-                    self._swap(owner, replace(lease, released=True))
+                    self._swap(replace(held, released=True, at=self._clock()))
 
     def holds(self, owner: str) -> bool:
         """Whether this runner has it already."""
@@ -225,6 +287,8 @@ class Leases:
                     " in %d s at most",
                     owner, error, TIME_TO_LIVE_MS // 1000,
                 )  # fmt: skip
+        with suppress(OSError):  # it only gets older
+            self._beats.end(self.holder)
         _live.pop(self.holder, None)
 
     def abandon(self) -> None:
@@ -233,62 +297,46 @@ class Leases:
         self._held.clear()
         _live.pop(self.holder, None)
 
-    def _swap(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
+    def _swap(self, row: LeaseRow, reservation: Reservation | None = None) -> LeaseRow:
         from tidegate.pipelines.lake.commits import until_committed
 
-        until_committed(self._swap_once, owner, lease, reservation, attempts=10, wait=0.02, most=0.5)
+        return until_committed(self._swap_once, row, reservation, attempts=10, wait=0.02, most=0.5)
 
-    def _swap_once(self, owner: str, lease: Lease, reservation: Reservation | None = None) -> None:
-        """Replace the current row by `lease`. Raises LeaseHeld if another runner holds it and has not handed it on to
-        `reservation`."""
-        own = {self.holder, reservation.holder if reservation else self.holder}
-        table = _open(self._path)
-        found = _rows(table, owner)
-        if not found:
-            # Two first rows of an owner would not conflict. Two that replace one row do, so one is put there.
-            self._write(table, replace(lease, holder="", released=True))
-            found = _rows(table, owner)
-        for held in found:
-            if held.holder not in own and not held.over(self._clock()):
+    def _swap_once(self, row: LeaseRow, reservation: Reservation | None = None) -> LeaseRow:
+        """Commit `row` as the owner's next lease. Raises LeaseHeld if another runner holds it and has not handed it on
+        to `reservation`."""
+        owner, own = row.owner, {self.holder, reservation.holder if reservation else self.holder}
+        table = self._logs.of(owner).create()
+        last = self._records.last(owner)
+        if last is not None and last.holder not in own and not last.released:
+            held = self._standing(last)
+            if not held.over(self._beats.beat(self.holder)):
                 raise LeaseHeld(owner, held.describe())
-        self._write(table, lease)
+        row = replace(row, epoch=last.epoch + 1 if last else 1)
+        self._logs.of(owner).append_after(table, row)
+        return row
 
-    def _write(self, table: delta_log.Table, lease: Lease) -> None:
-        """Replace the row of an owner as `table` has it. Raises CommitFailedError if anything was written since."""
-        from deltalake.transaction import AddAction
-
-        from tidegate.pipelines.lake.commits import Removal, commit
-
-        name, of_owner = f"{uuid.uuid4().hex}.parquet", {"owner": lease.owner}
-        size = (self._path / name).write_parquet(pa.Table.from_pylist([asdict(lease)], schema=file_schema_of(Lease)))
-        old = [
-            Removal(file["path"], file["size_bytes"], of_owner)
-            for file in delta_log.files_of(table, "path", "size_bytes", "partition.owner")
-            if file["partition.owner"] == lease.owner
-        ]
-        added = AddAction(name, size, of_owner, system_clock(), True, json.dumps({"numRecords": 1}))
-        commit(table, self._path, [added, *old])
+    def _standing(self, row: LeaseRow) -> Lease:
+        return _standing(self._logs, self._beats, row)
 
     def _renew(self) -> None:
         if self._renewer is None:
+            self.renew()
             self._renewer = threading.Thread(
                 target=_renew_loop, args=(weakref.ref(self), self._stop), name="tidegate-leases", daemon=True
             )
             self._renewer.start()
 
     def renew(self) -> None:
-        """Write a later end of time for every lease that is held. One that another runner has taken meanwhile (this
-        one was stopped for longer than a lease lives) is lost: the next `acquire` says so."""
-        with self._lock:
-            for owner, lease in list(self._held.items()):
-                later = replace(lease, expires_at=self._clock() + TIME_TO_LIVE_MS)
-                try:
-                    self._swap(owner, later)
-                except LeaseHeld as error:
-                    del self._held[owner]
-                    self._lost[owner] = error
-                else:
-                    self._held[owner] = later
+        """Write this runner's heartbeat. Raises OSError."""
+        self._beats.beat(self.holder)
+
+
+def _require_of(leases: weakref.ref[Leases], owner: str) -> None:
+    """`Leases.require` of a runner that is there; one that was dropped without an end has no leases."""
+    alive = leases()
+    if alive is not None:
+        alive.require(owner)
 
 
 def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
@@ -298,51 +346,25 @@ def _renew_loop(leases: weakref.ref[Leases], stop: threading.Event) -> None:
             return
         try:
             alive.renew()
-        except (*delta_log.unreadable(), LakeError) as error:
-            log.warning("leases were not renewed (%s); tried again in %d s", error, RENEW_EVERY_S)
+        except OSError as error:
+            log.warning("the heartbeat was not written (%s); tried again in %d s", error, RENEW_EVERY_S)
         del alive
 
 
-def read_leases(root: Address, owner: str | None = None) -> list[Lease]:
-    """All leases of a lake's control folder, or those of one owner."""
-    table = _there(Location(root) / "leases")
-    return [] if table is None else _rows(table, owner)
+def read_leases(logs: OwnerLogs, owner: str | None = None) -> list[Lease]:
+    """The last lease of each owner, or that of one."""
+    records, beats = Records(logs, LeaseRow), Heartbeats(logs.control)
+    found = map(records.last, logs.owners() if owner is None else [owner])
+    return [_standing(logs, beats, row) for row in found if row is not None]
 
 
-def _rows(table: delta_log.Table, owner: str | None) -> list[Lease]:
-    path = delta_log.root_of(table)
-    with delta_log.damage_reported(path, _remedy(path)):
-        return [
-            restored(Lease, {**row, "owner": file["partition.owner"]}, str(path))
-            for file in delta_log.files_of(table, "path", "partition.owner")
-            if owner is None or file["partition.owner"] == owner
-            for row in delta_log.file_of(table, file["path"]).parquet().read().to_pylist()
-        ]
-
-
-def _open(path: Location) -> delta_log.Table:
-    table = _there(path)
-    if table is None:
-        from deltalake import DeltaTable
-
-        path.make()
-        DeltaTable.create(
-            str(path),
-            schema=schema_of(Lease),
-            mode="ignore",
-            partition_by=["owner"],
-            configuration={**delta_log.OWN, **delta_log.BRIEF},
-        )
-        return _open(path)
-    return table
-
-
-def _there(path: Location) -> delta_log.Table | None:
-    return delta_log.opened(path, _remedy(path))
-
-
-def _remedy(path: Location) -> str:
-    return f"stop every run on this lake, remove {path} (it only says who works on what), and run the command again"
+def _standing(logs: OwnerLogs, beats: Heartbeats, row: LeaseRow) -> Lease:
+    beaten_at = row.at if row.released else beats.last(row.holder)
+    if beaten_at is None:
+        log_of = logs.of(row.owner)
+        newest = max(log_of.files(LeaseRow), key=lambda file: file.epochs[1], default=None)
+        beaten_at = newest and (log_of.path / newest.path).written_at()
+    return Lease(row, beaten_at or 0)
 
 
 def machine() -> str:

@@ -5,9 +5,12 @@ Its rows carry generation and epoch alone, so of two INSERTs' rows nobody could 
 
 from __future__ import annotations
 
-from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.commands import NextCommand
+from tidegate.pipelines.errors import ConcurrentRun, LakeError
+from tidegate.pipelines.generations import generation_of, insert_of, insert_owner, statement_name
 from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.delta_log import Table, files_of
+from tidegate.pipelines.lake.generations import OF_STATEMENT
 from tidegate.pipelines.lake.lake import Lake
 from tidegate.pipelines.lake.layout import PUBLISHED
 from tidegate.pipelines.location import Address, Location
@@ -33,7 +36,7 @@ def refuse_other_publisher(table: Table, path: Address, application: str) -> Non
         return
     made = applications(table)
     if made is None:
-        others = _by_files(table, own[1], whole_life=application.endswith("/1"))
+        others = _by_files(table)
     else:
         first = [(lake, owner) for lake, owner, role in made if role == _ROLE]
         others = [] if own[:2] in first else [owner for _, owner in first]
@@ -47,14 +50,36 @@ def refuse_other_publisher(table: Table, path: Address, application: str) -> Non
         )
 
 
-def _by_files(table: Table, own: str, *, whole_life: bool) -> list[str]:
+def _by_files(table: Table) -> list[str]:
     """The same of a table whose log does not name its writers: by the folders of its files, which another writer may
-    have rewritten. `whole_life`: this is the first generation of `own`, so that not even files of its name are its
-    own."""
+    have rewritten. Not even files of the own name are its own, as it has committed none."""
     folders = [file["path"].split("/") for file in files_of(table, "path")]
-    found = [f"insert {parts[1]}" for parts in folders if len(parts) > 2 and parts[0] == PUBLISHED]
-    return [] if own in found and not whole_life else found
+    return [insert_owner(parts[parts.index(PUBLISHED) + 1]) for parts in folders if PUBLISHED in parts[:-2]]
+
+
+def swap_mark(lake: str, statement: str) -> str:
+    """The transaction whose version says which generation of a statement publishes to a table. It is set where one was
+    swapped in; 0: none does any more, since its rows went to another table."""
+    return f"{lake}/{insert_owner(statement)}/swap/{OF_STATEMENT}"
+
+
+def refuse_swapped(table: Table, path: Address, application: str) -> None:
+    """Raise ConcurrentRun if a generation of a statement would commit to the table at `path`, as it is in `table`, in
+    which another one has taken its place. Until then two generations commit to tables of their own."""
+    own = Lake.application_parts(application)
+    insert = insert_of(own[1]) if own is not None else None
+    if own is None or insert is None:
+        return
+    by = table.transaction_version(swap_mark(own[0], statement_name(insert)))
+    if by is not None and by != generation_of(insert):
+        place = f"generation {by} has taken its place" if by else "what it had published was swapped into the target"
+        raise ConcurrentRun(
+            f"generation {generation_of(insert)} of {statement_name(insert)} publishes here no more: {place}",
+            where=str(path),
+            state="what is there stays; this epoch was not added",
+            next_command=NextCommand("run", does="goes on with the generation that is current now"),
+        )
 
 
 def _called(owner: str) -> str:
-    return owner.removeprefix("insert ")
+    return insert_of(owner) or owner

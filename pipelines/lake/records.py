@@ -1,5 +1,5 @@
-"""The rows of the control tables, as frozen records. Every row names its owner (a source table, or an INSERT's id),
-its generation and its epoch; times are ms, UTC."""
+"""What the logs of owners hold, as frozen records. Each names its owner (a source table, or an INSERT's id), its
+generation and its epoch; times are ms, UTC."""
 
 from __future__ import annotations
 
@@ -108,29 +108,26 @@ def read_from(row: Record) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Record:
-    """A control row. Fields marked `json` are stored as canonical JSON text."""
+    """A record of an owner's log. It is stored as JSON, without what equals its default."""
 
     table: ClassVar[str]
-    for_people: ClassVar[bool] = False
-    """Whether the rows are only shown to people, and nothing depends on them."""
+    """The name of its kind."""
 
     owner: str
     generation: int
     epoch: int
 
     def to_row(self) -> dict[str, Any]:
-        row = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        texts = _texts(type(self))
-        return {name: canonical(value) if name in texts else value for name, value in row.items()}
+        """As the log stores it, but for the owner, whose log it is."""
+        own = (each for each in dataclasses.fields(self) if each.name not in _KEY)
+        content = {each.name: value for each in own if (value := getattr(self, each.name)) != _default(each)}
+        return {"generation": self.generation, "epoch": self.epoch, "record": canonical(content)}
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A stored row, read back. A column that was added after the row was written is missing or null, and takes its
-        default. Raises NewerRecord for a column that this Tidegate does not know."""
-        texts = _texts(cls)
-        given: dict[str, Any] = {name: value for name, value in row.items() if value is not None or name not in texts}
-        values = {name: json.loads(value) if name in texts else value for name, value in given.items()}
-        return restored(cls, values, _place(cls, row))
+    def from_row(cls, owner: str, row: Mapping[str, Any]) -> Self:
+        """A stored row, read back. Raises NewerRecord for a field that this Tidegate does not know."""
+        key = {"owner": owner, "generation": row["generation"], "epoch": row["epoch"]}
+        return restored(cls, {**json.loads(row["record"]), **key}, _place(cls, key))
 
     @property
     def place(self) -> str:
@@ -138,42 +135,39 @@ class Record:
         return _place(type(self), {name: getattr(self, name) for name in _KEY})
 
 
-@cache
-def _texts(kind: type[Record]) -> frozenset[str]:
-    """The fields that are stored as JSON."""
-    return frozenset(item.name for item in dataclasses.fields(kind) if item.metadata.get("json"))
-
-
 def _place(kind: type[Record], row: Mapping[str, Any]) -> str:
-    return f"{row['owner']}, generation {row['generation']}, epoch {row['epoch']} of the lake's table {kind.table}"
+    return f"{row['owner']}, generation {row['generation']}, epoch {row['epoch']} of the lake's {kind.table}"
 
 
-def _json_field(default: Any = dataclasses.MISSING) -> Any:
-    if default is dataclasses.MISSING:
-        return field(metadata={"json": True})
-    return field(default_factory=lambda: default, metadata={"json": True})
+def _default(item: dataclasses.Field[Any]) -> Any:
+    """What a field is where nothing is stored; MISSING where it always is."""
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
 
 
-_ARROW = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+def _made(default: Any) -> Any:
+    return field(default_factory=lambda: default)
+
+
 _KEY = ("owner", "generation", "epoch")
 
-
-@cache
-def schema_of(kind: type[Any]) -> pa.Schema:
-    """The columns of a table that holds a dataclass, one for each field; all but the key's may be null."""
-    return pa.schema([pa.field(item.name, _type_of(item), item.name not in _KEY) for item in dataclasses.fields(kind)])
-
-
-@cache
-def file_schema_of(kind: type[Any]) -> pa.Schema:
-    """The columns of its data files: the owner, by which the table is partitioned, is not in them."""
-    return pa.schema([column.with_nullable(True) for column in schema_of(kind) if column.name != "owner"])
+STORED = pa.schema(
+    [
+        pa.field("kind", pa.string(), False),
+        pa.field("generation", pa.int32(), False),
+        pa.field("epoch", pa.int64(), False),
+        pa.field("record", pa.string()),
+    ]
+)
+"""The columns of an owner's log, which is partitioned by kind."""
 
 
-def _type_of(item: dataclasses.Field[Any]) -> pa.DataType:
-    if item.name == "generation":
-        return pa.int32()
-    return pa.string() if item.metadata.get("json") else _ARROW[str(item.type).removesuffix(" | None")]
+@dataclass(frozen=True)
+class OwnerRow(Record):
+    """In the lake's own log: an owner (`name`) that has a log of its own. `epoch` counts owners."""
+
+    table: ClassVar[str] = "owners"
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -184,7 +178,7 @@ class EpochRow(Record):
 
     role: str
     planned_at: int
-    plan: Mapping[str, Any] = _json_field()
+    plan: Mapping[str, Any]
     digest: str = ""
 
 
@@ -264,14 +258,14 @@ class WatermarkRow(Record, _Emitted):
     lag_ms: int | None = None
     position: str = ""
     truncated: bool = False
-    splits: list[dict[str, Any]] = _json_field([])
+    splits: list[dict[str, Any]] = _made([])
     late: int | None = None
-    alignment: Mapping[str, Any] | None = _json_field(None)
+    alignment: Mapping[str, Any] | None = None
     rejected: int | None = None
-    kept: Mapping[str, int] | None = _json_field(None)
-    told: Mapping[str, int | bool] | None = _json_field(None)
-    sums: Mapping[str, int] | None = _json_field(None)
-    missing: Mapping[str, Any] | None = _json_field(None)
+    kept: Mapping[str, int] | None = None
+    told: Mapping[str, int | bool] | None = None
+    sums: Mapping[str, int] | None = None
+    missing: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -285,8 +279,8 @@ class SplitRow(Record):
 
     split: str
     ordinal: int
-    detail: Mapping[str, Any] | None = _json_field()
-    cut: Mapping[str, Any] | None = _json_field(None)
+    detail: Mapping[str, Any] | None
+    cut: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -313,9 +307,9 @@ class StagedRow(Record):
     plan_digest: str
     staged_at: int
     folder: str
-    files: list[dict[str, Any]] = _json_field()
-    counts: Mapping[str, int] = _json_field()
-    facts: Mapping[str, Any] = _json_field()
+    files: list[dict[str, Any]]
+    counts: Mapping[str, int]
+    facts: Mapping[str, Any]
 
     @property
     def late(self) -> int | None:
@@ -340,8 +334,8 @@ class VerdictRow(Record):
     plan_digest: str
     decided_at: int
     passed: bool
-    reasons: list[str] = _json_field()
-    checks: list[dict[str, Any]] = _json_field()
+    reasons: list[str]
+    checks: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -357,7 +351,7 @@ class LedgerRow(Record):
 
     made_at: int
     plan_digest: str
-    sums: Mapping[str, Any] = _json_field()
+    sums: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -370,7 +364,6 @@ class StuckRow(Record):
     """
 
     table: ClassVar[str] = "stuck"
-    for_people: ClassVar[bool] = True
 
     at: int
     since: int
@@ -409,9 +402,9 @@ class DefinitionRow(Record):
     since: int
     defined_at: int
     digest: str
-    form: Mapping[str, Any] = _json_field()
+    form: Mapping[str, Any]
     script: str = ""
-    source: Mapping[str, Any] | None = _json_field(None)
+    source: Mapping[str, Any] | None = None
     assumed: bool = False
     pipeline: str = ""
     left_out: bool = False

@@ -26,7 +26,6 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
 from tidegate.pipelines.lake.adopt import replace, rows_in, survey
-from tidegate.pipelines.lake.commits import NO_CLEANING
 from tidegate.pipelines.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, write_file
 
@@ -218,14 +217,6 @@ def _committed_before(log: Location, version: int, moment: float) -> bool:
     except ValueError:  # damaged
         at = None
     return by_name.file_of(log, version).written_before(moment) if at is None else at < moment * 1000
-
-
-def forget_removals_soon(path: Address) -> None:
-    """Set the properties `delta_log.BRIEF` on a table that an older Tidegate made, so that its next checkpoint is
-    small. Raises DeltaError if another runner commits in between."""
-    table = delta_log.opened(path)
-    if table is not None and not delta_log.BRIEF.items() <= table.metadata().configuration.items():
-        DeltaTable(str(path)).alter.set_table_properties(delta_log.BRIEF, post_commithook_properties=NO_CLEANING)
 
 
 def log_keep(path: Address, keep: timedelta) -> timedelta | None:

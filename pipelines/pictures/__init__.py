@@ -7,29 +7,14 @@ the right, and behind it those that wait now. `watermarks`: how far each split o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.pictures.svg import STYLE, Bar, Span, markdown, stacked, timeline
+from tidegate.pipelines.pictures.svg import STYLE, Bar, Picture, Span, stacked, timeline
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.splits import stored_splits
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An SVG element, what is read where no image can be seen, and its key: (class, what it means)."""
-
-    svg: str
-    alt: str
-    key: Sequence[tuple[str, str]]
-
-    def markdown(self) -> str:
-        """As an image of a Markdown text."""
-        return markdown(self.svg, self.alt, self.key)
-
 
 OUTCOMES_KEY = (
     ("good", "matched"),
@@ -46,19 +31,13 @@ LAST_OUTCOMES = 30
 """Epochs that are drawn."""
 
 
-def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> str:
+def outcomes(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> Picture:
     """The epochs as bars, with the rows that each has `left` waiting (None: not known, not drawn), and after them the
-    rows that wait now; an SVG element."""
+    rows that wait now."""
     bars = [bar_of(epoch, rows) for epoch, rows in zip(epochs, left, strict=True)]
-    bars.append(
-        Bar("now", [("wait", float(waiting))], f"{counted(waiting, 'row')} {'waits' if waiting == 1 else 'wait'}")
-    )
-    return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting")
-
-
-def outcomes_picture(epochs: Sequence[ReleasedEpoch], left: Sequence[int | None], waiting: int) -> Picture:
-    """The same, alone."""
-    return Picture(outcomes(epochs, left, waiting), "rows by epoch, and those that wait", OUTCOMES_KEY)
+    now = f"{counted(waiting, 'row')} {'waits' if waiting == 1 else 'wait'}"
+    bars.append(Bar("now", [("wait", float(waiting))], now))
+    return stacked(bars, "Rows of each epoch, by what they found, and those that it left waiting", OUTCOMES_KEY)
 
 
 def bar_of(epoch: ReleasedEpoch, left: int | None = None) -> Bar:
@@ -107,9 +86,7 @@ def watermarks(last: WatermarkRow, blocked: Sequence[str] = ()) -> Picture | Non
         rows.append((split.split, [Span(css, float(begin), float(split.timestamp), instant(split.timestamp))]))
     if len(timed) > len(shown):
         rows.append((f"and {len(timed) - len(shown)} further on", []))
-    return Picture(timeline(rows, "The watermark of each split"), "the watermark of each split", SPLITS_KEY)
+    return timeline(rows, "The watermark of each split", SPLITS_KEY)
 
 
-__all__ = [
-    "LAST_OUTCOMES", "OUTCOMES_KEY", "STYLE", "Picture", "bar_of", "outcomes", "outcomes_picture", "watermarks",
-]  # fmt: skip
+__all__ = ["LAST_OUTCOMES", "OUTCOMES_KEY", "STYLE", "Picture", "bar_of", "outcomes", "watermarks"]

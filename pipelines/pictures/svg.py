@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,11 @@ from tidegate.pipelines.watermarks.watermark import instant
 WIDTH = 1040
 LEFT, RIGHT, TOP, BOTTOM = 150, 24, 16, 34
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
+STYLE = files("tidegate.pipelines.pictures").joinpath("style.css").read_text(encoding="utf-8")
+"""The style of everything that is drawn here."""
+_SHOWN = 820
+"""Pixels across, where a page does not say how wide."""
+_KEY_HEIGHT, _LETTER = 30, 7.5
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,47 @@ def text(x: float, y: float, content: str, css: str = "", anchor: str = "start")
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
-def picture(height: float, label: str, parts: Sequence[str]) -> str:
-    """The whole of one, with a name for those who cannot see it."""
-    body = "".join(parts)
-    return (
-        f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}">{body}</svg>'
-    )
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn, with its key (class, what it means) below it; `label` is read where no image can be seen."""
+
+    height: float
+    label: str
+    parts: Sequence[str]
+    key: Sequence[tuple[str, str]] = ()
+
+    @property
+    def svg(self) -> str:
+        """For a page that has STYLE."""
+        return self._element()
+
+    def markdown(self) -> str:
+        """As an image of a Markdown text, with the style inside."""
+        alone = self._element(f'xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" ', f"<style>{STYLE}</style>")
+        return f"![{self.label}](data:image/svg+xml;base64,{b64encode(alone.encode()).decode()})"
+
+    def _element(self, alone: str = "", style: str = "") -> str:
+        key, lines = _key(self.key, self.height)
+        whole = self.height + lines * _KEY_HEIGHT
+        size = f'height="{whole * _SHOWN // WIDTH:.0f}" ' if alone else ""
+        return (
+            f'<svg {alone}{size}viewBox="0 0 {WIDTH} {whole:.0f}" role="img" '
+            f'aria-label="{escape(self.label, quote=True)}">{style}{"".join(self.parts)}{"".join(key)}</svg>'
+        )
+
+
+def _key(entries: Sequence[tuple[str, str]], y: float) -> tuple[list[str], int]:
+    """It below `y`, and how many lines it has."""
+    parts, x, line = [], float(LEFT), 0
+    for css, name in entries:
+        wide = 17 + _LETTER * len(name) + 18
+        if x + wide > WIDTH and x > LEFT:
+            x, line = float(LEFT), line + 1
+        at = y + 18 + line * _KEY_HEIGHT
+        parts.append(f'<rect x="{x:.0f}" y="{at - 10:.0f}" width="11" height="11" rx="3" class="{css}"/>')
+        parts.append(text(x + 17, at, name, "tick"))
+        x += wide
+    return parts, line + 1 if entries else 0
 
 
 class Scale:
@@ -76,7 +115,7 @@ def time_axis(scale: Scale, y: float) -> list[str]:
     for at in round_times(scale.low, scale.high):
         x = scale(at)
         found.append(f'<line x1="{x:.1f}" y1="{TOP:.1f}" x2="{x:.1f}" y2="{y:.1f}" class="grid"/>')
-        found.append(text(x, y + 18, moment(at, scale.high - scale.low), "tick", "middle"))
+        found.append(text(min(x, WIDTH - 40), y + 18, moment(at, scale.high - scale.low), "tick", "middle"))
     return found
 
 
@@ -119,7 +158,7 @@ def moment(at: float, span: float) -> str:
     return when.strftime("%d %b %H:%M" if span < 864_000_000 else "%d %b %Y")
 
 
-def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = True) -> str:
+def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = True) -> Picture:
     """Lines over time; the y axis is time as well, or a number."""
     drawn = [line for line in lines if line.points]
     height = 300
@@ -142,12 +181,7 @@ def step_chart(lines: Sequence[Line], label: str, now: float, y_times: bool = Tr
         parts.append(f'<path d="{"".join(path)}" class="line {css}"/>')
         for x, y in line.points if len(line.points) <= 60 else ():
             parts.append(f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" class="dot {css}"/>')
-    return picture(height, label, parts) + legend([(line.css, line.name) for line in drawn])
-
-
-def legend(items: Sequence[tuple[str, str]]) -> str:
-    shown = "".join(f'<span><i class="key {css}"></i>{escape(name)}</span>' for css, name in items)
-    return f'<p class="legend">{shown}</p>'
+    return Picture(height, label, parts, [(line.css, line.name) for line in drawn])
 
 
 def length(value_ms: float) -> str:
@@ -155,7 +189,7 @@ def length(value_ms: float) -> str:
     return f"{value_ms:.0f} ms" if value_ms < 1000 else seconds(value_ms)
 
 
-def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:
+def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str, key: Sequence[tuple[str, str]] = ()) -> Picture:
     """A row of stretches each, over one axis of time."""
     ends = [at for _, spans in rows for span in spans for at in (span.begin, span.end)]
     across = Scale(min(ends), max(ends), LEFT, WIDTH - RIGHT)
@@ -172,10 +206,10 @@ def timeline(rows: Sequence[tuple[str, Sequence[Span]]], label: str) -> str:
             )
             if len(span.text) * 6.6 < width:
                 parts.append(text(x + 8, y + 16, span.text, "on"))
-    return picture(height, label, parts)
+    return Picture(height, label, parts, key)
 
 
-def stacked(bars: Sequence[Bar], label: str) -> str:
+def stacked(bars: Sequence[Bar], label: str, key: Sequence[tuple[str, str]] = ()) -> Picture:
     """Upright stacked bars, the newest at the right."""
     height = 250
     highest = max((sum(size for _, size in bar.parts) for bar in bars), default=1) or 1
@@ -199,10 +233,10 @@ def stacked(bars: Sequence[Bar], label: str) -> str:
         parts.append("</g>")
         if number % every == 0:
             parts.append(text(x + slot * 0.35, height - BOTTOM + 18, bar.label, "tick", "middle"))
-    return picture(height, label, parts)
+    return Picture(height, label, parts, key)
 
 
-def lying(bars: Sequence[tuple[str, int, str]], label: str) -> str:
+def lying(bars: Sequence[tuple[str, int, str]], label: str) -> Picture:
     """Lying bars: (name, count, class)."""
     highest = max(count for _, count, _ in bars)
     across = Scale(0, highest, 0, WIDTH - 330 - 120)
@@ -212,40 +246,8 @@ def lying(bars: Sequence[tuple[str, int, str]], label: str) -> str:
         parts.append(text(318, y + 17, shortened(name, 46), "name", "end"))
         parts.append(f'<rect x="330" y="{y}" width="{max(across(count), 2):.1f}" height="24" rx="3" class="{css}"/>')
         parts.append(text(330 + max(across(count), 2) + 8, y + 17, f"{count:,}", "count"))
-    return picture(len(bars) * 32 + 8, label, parts)
+    return Picture(len(bars) * 32 + 8, label, parts)
 
 
 def shortened(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-STYLE = files("tidegate.pipelines.pictures").joinpath("style.css").read_text(encoding="utf-8")
-"""The style of everything that `svg` draws."""
-
-_SHOWN = 820
-"""Pixels across, where a page does not say how wide."""
-_KEY_HEIGHT, _LETTER = 30, 7.5
-
-
-def markdown(picture: str, alt: str, key: Sequence[tuple[str, str]]) -> str:
-    """`picture` (an SVG element) as an image of a Markdown text, with its style and its key (class, what it means)
-    inside; `alt` is shown where no image can be seen."""
-    found = re.match(r'<svg viewBox="0 0 (\d+) (\d+)"(.*)</svg>$', picture, re.DOTALL)
-    assert found is not None, "not drawn by svg.picture"
-    width, height, rest = int(found.group(1)), int(found.group(2)), found.group(3)
-    whole = height + _KEY_HEIGHT
-    head, _, drawn = rest.partition(">")
-    alone = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {whole}" width="{_SHOWN}" '
-        f'height="{whole * _SHOWN // width}"{head}><style>{STYLE}</style>{drawn}{_key(key, height + 18)}</svg>'
-    )
-    return f"![{alt}](data:image/svg+xml;base64,{b64encode(alone.encode()).decode()})"
-
-
-def _key(entries: Sequence[tuple[str, str]], y: float) -> str:
-    parts, x = [], float(LEFT)
-    for css, name in entries:
-        parts.append(f'<rect x="{x:.0f}" y="{y - 10:.0f}" width="11" height="11" rx="3" class="{css}"/>')
-        parts.append(text(x + 17, y, name, "tick"))
-        x += 17 + _LETTER * len(name) + 18
-    return "".join(parts)

@@ -16,15 +16,15 @@ Dagster. What a record says in sentences is `notes`, of itself, and `head`, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 from tidegate.pipelines.commands import Advised
-from tidegate.pipelines.text import moment, seconds
+from tidegate.pipelines.text import moment, on_one_line, seconds, value
 
-Kind = Literal["plain", "count", "bytes", "moment", "duration", "age"]
+Kind = Literal["plain", "count", "bytes", "moment", "duration", "age", "values"]
 
 Count = Annotated[int, "count"]
 """How many there are; tables show it flush right, and Dagster may plot it."""
@@ -35,6 +35,9 @@ Duration = Annotated[int, "duration"]
 """A length of time in ms."""
 Age = Annotated[int, "age"]
 """An instant (ms, UTC) that people see as how long ago it was."""
+Values = Annotated[Mapping[str, Any], "values"]
+"""A row of somebody's own table: a table of records has a column for each of its values, under the fact's heading and
+the value's name."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,18 @@ def tables_of(record: Any) -> Iterable[tuple[Any, ...]]:
         value = each.value(record)
         if isinstance(value, tuple) and value and is_dataclass(value[0]) and columns_of(type(value[0])):
             yield value
+
+
+def cells_of(fact: Fact, title: str, rows: Sequence[Any], now: int = 0) -> list[tuple[str, list[str]]]:
+    """Headings, each with the cells of these rows below it: one column for a fact, but for `Values`."""
+    if fact.kind != "values":
+        return [(title, [fact.text(row, now) for row in rows])]
+    own = [fact.value(row) for row in rows]
+    names = dict.fromkeys(name for values in own for name in values)
+    return [
+        (f"{title} {name}".strip(), [on_one_line(value(values[name])) if name in values else "" for values in own])
+        for name in names
+    ]
 
 
 def head_of(record: Any) -> tuple[Note, ...]:

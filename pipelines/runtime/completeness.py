@@ -29,6 +29,7 @@ from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.generations import on_lake
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sql.compile import Pipeline
@@ -90,13 +91,15 @@ class Complete:
 def completeness(lake: Lake, pipeline: Pipeline, clock: Clock, moved: Collection[str] | None = None) -> list[Complete]:
     """The rows of one script, by what is committed now. `moved`: only the rows of these owners, and of the INSERTs that
     read one of them (their waiting rows have changed)."""
+    pipeline = on_lake(lake, pipeline)
     if moved is not None:
         reading = (item for item in pipeline.inserts if not set(item.inputs).isdisjoint(moved))
         moved = {*moved, *(insert_owner(item.id) for item in reading)}
     found = status(lake, pipeline, clock, moved)
     rows = [_of_source(source) for source in found.sources]
-    for insert in found.inserts:
-        rows += [_of_target(lake, pipeline, insert, target) for target in pipeline.insert(insert.insert).outputs]
+    shown = {insert.id: insert for insert in pipeline.inserts}  # nobody reads what is beside a target
+    for insert in (item for item in found.inserts if item.insert in shown):
+        rows += [_of_target(lake, pipeline, insert, target) for target in shown[insert.insert].outputs]
     return rows
 
 

@@ -19,6 +19,7 @@ from tidegate.pipelines.commands import STATUS, Advised, NextCommand, advice, bo
 from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import Table, require_variables
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, TidegateError
+from tidegate.pipelines.generations import insert_of, insert_owner, statement_name
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
@@ -35,12 +36,8 @@ from tidegate.pipelines.runtime.differences import (
     read_back,
     unlike,
 )
-from tidegate.pipelines.runtime.epochs import (
-    ReleasePlan,
-    insert_of,
-    insert_owner,
-    stored_plan,
-)
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs.generations import is_over, like, on_lake
 from tidegate.pipelines.runtime.epochs.history import newest_plans
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.runtime.missing_fields import MissingFields
@@ -74,11 +71,11 @@ class Definitions:
     _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
     _anew: dict[str, int] = field(default_factory=dict, init=False)
-    _passed: tuple[int, frozenset[str]] | None = field(default=None, init=False)
+    _passed: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False)
     _undeclared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.pipeline, self._undeclared = covered(self.lake, self.pipeline, self.environment)
+        self.pipeline, self._undeclared = covered(self.lake, on_lake(self.lake, self.pipeline), self.environment)
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -99,8 +96,7 @@ class Definitions:
 
         The result is cached until a definition of the lake changes: a tick calls this often.
         """
-        table = self.lake.definitions.refresh()
-        as_of = (table.version() if table else -1, frozenset(resnapshot))
+        as_of = (self.lake.definitions.stamp(), frozenset(resnapshot))
         if as_of == self._passed:
             return
         found = self.differences(resnapshot)
@@ -264,13 +260,13 @@ class Definitions:
     def _taking_over(self, insert: Insert) -> Iterator[Difference]:
         """The difference of a new INSERT into a target that an INSERT which is not in the script has published to:
         nobody could tell whose rows are whose, and of the same probe the same rows would be there twice."""
-        own = {insert_owner(item.id) for item in self.pipeline.inserts}
+        own = {item.statement for item in self.pipeline.inserts}
         path = self.lake.target_path(self.pipeline.table(insert.target))
         if not path.is_there():
             return
         for plan in newest_plans(self.lake):
-            owner = insert_owner(plan.insert)
-            if owner not in own and committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
+            owner, other = plan.owner, statement_name(plan.insert) not in own
+            if other and committed(path, self.lake.application(owner, "publish", plan.generation)) > 0:
                 there = f"'{plan.insert}', which has rows in {insert.target}"
                 yield Difference(owner, "id", there, f"'{insert.id}'", True)
 
@@ -330,10 +326,12 @@ class Definitions:
 
     def leave_out(self, leases: Leases) -> None:
         """Store which INSERTs have left the script, but for those that another runner works on."""
-        own = {insert.id for insert in self.pipeline.inserts}
+        own = {insert.statement for insert in self.pipeline.inserts}
         for owner in self.lake.definitions.owners():
             insert, stored = insert_of(owner), self.lake.definitions.last(owner)
-            if insert is None or insert in own or stored is None or stored.left_out:
+            if insert is None or statement_name(insert) in own or stored is None or stored.left_out:
+                continue
+            if is_over(self.lake, insert):
                 continue
             if stored.pipeline != self.pipeline.name:
                 continue
@@ -359,9 +357,10 @@ class Definitions:
             self._take_up(owner, self._anew.pop(owner), 1)
         stored = self.lake.definitions.last(owner)
         if stored is None or (owner not in self._numbers and stored.digest != digest_of(self._form(owner))):
-            if self._insert(owner) is not None:
+            insert = self._insert(owner)
+            if insert is not None:
                 self._say_new(owner)
-            return self._store(owner, 1, 1)
+            return self._store(owner, insert.generation if insert is not None else 1, 1)
         self._numbers[owner] = stored.epoch
         return stored.epoch
 
@@ -403,7 +402,6 @@ class Definitions:
         from tidegate.pipelines.runtime.failures import explained  # loads Spark, which who only asks does without
 
         with explained(owner, f"its definition {number}", "its definition is not stored, nothing is planned under it"):
-            self.lake.set_format(self.clock())
             self.lake.definitions.append([row], application=application, version=number)
             stored = self.lake.definitions.last(owner)
         if stored is None or (stored.epoch, stored.digest) != (number, row.digest):
@@ -453,7 +451,8 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
     It is `pipeline` itself where the two are the same, or the lake has no definition of the INSERT. None where that
     INSERT cannot be made any more: a function of the user's own computes something else now, or the number is
     unknown."""
-    owner, found = insert_owner(insert), pipeline.insert(insert)
+    found = pipeline.insert(insert)
+    owner, insert = insert_owner(found.id), found.statement
     rows = lake.definitions.rows(owner)
     if number is None and not rows:
         return pipeline
@@ -465,7 +464,9 @@ def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None =
         return pipeline
     made = compiled(row, pipeline.name, home_of(pipeline))
     form = read_back(insert_form(made, made.insert(insert))) if made is not None else {}
-    return made if form.get("functions") == row.form.get("functions") else None
+    if made is None or form.get("functions") != row.form.get("functions"):
+        return None
+    return like(made, pipeline, found)
 
 
 def _paths(insert: Insert) -> dict[str, str]:

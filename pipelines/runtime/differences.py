@@ -112,8 +112,10 @@ def _shown(value: Any) -> str:
 
 
 def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a table's form that decide the values which are stored for the same input."""
+    """The parts of a table's form that decide the values which are stored for the same input. By what path the input is
+    reached decides none: another path is taken up only if it leads to what was read."""
     parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
+    parts["source"] = {name: value for name, value in (parts.get("source") or {}).items() if name != "path"}
     types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
     longest = {name: f"{_unlimited(of)}{field}" for name, (of, field) in types.items() if of is not None}
     return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts

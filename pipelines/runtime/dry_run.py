@@ -75,7 +75,7 @@ def needed(runner: Runner, tables: Collection[str], inserts: Collection[str]) ->
     more than has landed, every epoch is finished, nothing can be released, and no split becomes idle. Stores nothing.
     Raises what a run would, and what `runner.spark` raises if only Spark can read the source."""
     runner.definitions.require()
-    owners = {*tables, *map(insert_owner, inserts)}
+    owners = {*tables, *(insert_owner(runner.pipeline.insert(name).id) for name in inserts)}
     changed = next((item.owner for item in runner.definitions.differences() if item.owner in owners), None)
     if changed is not None:
         return f"the script defines {changed} differently than the lake"

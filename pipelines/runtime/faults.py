@@ -28,12 +28,15 @@ Point = Literal[
 OfProcess = Literal["process.second-quarantined", "process.second", "process.state"]
 """Points that only processes pass."""
 
+OfSwap = Literal["swap.decided", "swap.closed", "swap.made"]
+"""Points that the swap of a statement's generations passes."""
+
 POINTS: tuple[str, ...] = get_args(Point)
 
 _handlers: list[tuple[Callable[[str], None], str | None]] = []
 
 
-def point(name: Point | OfProcess, owner: str) -> None:
+def point(name: Point | OfProcess | OfSwap, owner: str) -> None:
     """Mark that `owner`, a source table or an INSERT's id, has passed a commit point."""
     if os.environ.get("TIDEGATE_KILL_AT") in (name, f"{name}@{owner}"):
         os.killpg(os.getpgid(0), signal.SIGKILL)

@@ -224,7 +224,7 @@ def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, loo
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
     left = 0 if newest is None else newest.epoch - (stored.epoch if stored else 0)
     older = stored is not None and Done.of(stored) is None
-    if newest is None or newest.generation != 1 or (left <= (1 if older else CHECKPOINT) and not looked_back):
+    if newest is None or (left <= (1 if older else CHECKPOINT) and not looked_back):
         return False
     upto = None if looked_back or older or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
     before, epochs = since_checkpoint(lake, insert, target, upto)
@@ -233,7 +233,7 @@ def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, loo
         return False
     plan = settled[-1].plan
     row = LedgerRow(owner, plan.generation, plan.epoch, at, plan.digest, asdict(before + done_by(settled)))
-    return lake.ledger.append([row], application=lake.application(owner, "ledger", 1), version=plan.epoch)
+    return lake.ledger.append([row], application=lake.application(owner, "ledger", plan.generation), version=plan.epoch)
 
 
 def looked_back(lake: Lake, insert: str, target: Location) -> bool:
@@ -245,7 +245,7 @@ def looked_back(lake: Lake, insert: str, target: Location) -> bool:
         return False
     plans = map(stored_plan, lake.epochs.rows(owner, since=stored.epoch + 1))
     back = [plan.epoch for plan in plans if plan.looks_back]
-    return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", 1))
+    return bool(back) and min(back) <= committed(target, lake.application(owner, "publish", newest.generation))
 
 
 def since_checkpoint(
@@ -260,7 +260,7 @@ def since_checkpoint(
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
         epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
-        on = (epoch.plan.generation == 1 and (not epoch.plan.looks_back or not epoch.published) for epoch in epochs)
+        on = (not epoch.plan.looks_back or not epoch.published for epoch in epochs)
         if same and all(on):
             return before, epochs
     return Done(), history(lake, insert, target, upto=upto)

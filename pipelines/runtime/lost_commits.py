@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from tidegate.pipelines.commands import NextCommand, either, resnapshot
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.generations import generation_of, insert_of, insert_owner
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.lake import CommitRole, Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
@@ -42,13 +43,14 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
     stream, planned = Stream(lake, table), lake.epochs.last(table, generation)
     own, known = stream.generation(generation), planned.epoch if planned else 0
     landed, rows = own.last, own.committed
-    logged = lake.watermarks.version(own.application("watermark"))
+    log = lake.logs.of(table)
+    logged = log.version(own.application("watermark"))
     for epoch, what in ((rows, "rows are"), (logged, "row of the watermark log is")):
         if epoch > known:
-            raise _lost(lake.epochs.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
+            raise _lost(log.path, f"the plan of epoch {epoch} of {table}", f"its {what} there")
     if (last := landed.epoch if landed else 0) < known - 1:  # the newest epoch's is made again, from its plan
         what = f"the rows of the watermark log from epoch {last + 1} to {known - 1} of {table}"
-        raise _lost(lake.watermarks.path, what, f"epoch {known} was planned after them", _anew(table))
+        raise _lost(log.path, what, f"epoch {known} was planned after them", _anew(table))
     # Where there is no table at all, no single commit was lost: the counts of rows show it, once they are released.
     if landed is not None and landed.rows and rows < landed.epoch and stream.table is not None:
         what = f"{counted(landed.rows, 'row')} of {table}, of epoch {landed.epoch}"
@@ -58,7 +60,7 @@ def refuse_lost_source(lake: Lake, table: str, generation: int) -> None:
         plans = lake.epochs.last(table)
         if plans is None or plans.generation < newest.generation:
             what = f"the plan of generation {newest.generation} of {table}"
-            raise _lost(lake.epochs.path, what, "its watermark log is there")
+            raise _lost(log.path, what, "its watermark log is there")
 
 
 def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
@@ -68,7 +70,7 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     It would begin at the first row, so that every row were there twice, and would remove the other lake's files as
     those of a crashed attempt.
     """
-    own = "" if lake.epochs.refresh() is None else lake.id
+    own = "" if lake.logs.lake.refresh() is None else lake.id
     for table in pipeline.sources:
         path = Stream(lake, table.name).path
         made = applications(delta_log.opened(path)) or ()
@@ -121,12 +123,11 @@ def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
     if _new(lake):
         return
     owner = insert_owner(insert)
-    plan = lake.epochs.last(owner)
-    generation = plan.generation if plan else 1
+    plan, generation, log = lake.epochs.last(owner), generation_of(insert), lake.logs.of(owner)
     steps = [
-        (plan.epoch if plan else -1, lake.epochs.path, "plan"),
-        (lake.staged.version(lake.application(owner, "stage", generation)), lake.staged.path, "row of staged files"),
-        (lake.verdicts.version(lake.application(owner, "verdict", generation)), lake.verdicts.path, "verdict"),
+        (plan.epoch if plan else -1, log.path, "plan"),
+        (log.version(lake.application(owner, "stage", generation)), log.path, "row of staged files"),
+        (log.version(lake.application(owner, "verdict", generation)), log.path, "verdict"),
         (committed(target, lake.application(owner, "publish", generation)), target, "publishing"),
     ]
     for place, (epoch, path, what) in enumerate(steps):
@@ -239,13 +240,8 @@ def _there(own: Generation, version: int, upto: int) -> int | None:
 
 
 def _new(lake: Lake) -> bool:
-    """Whether nothing was ever planned in a lake; reading it does not create it. Raises LakeError if all plans are
-    gone, and the name of the lake with them."""
-    if lake.epochs.refresh() is not None:
-        return False
-    if any(table.refresh() is not None for table in (lake.watermarks, lake.staged, lake.verdicts)):
-        raise _lost(lake.epochs.path, "all plans", "what was landed or released by them is there")
-    return True
+    """Whether nothing was ever planned in a lake; reading it does not create it."""
+    return lake.logs.lake.refresh() is None
 
 
 def _anew(table: str) -> NextCommand:

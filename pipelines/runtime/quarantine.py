@@ -319,8 +319,8 @@ def lots_of(wanted: Iterable[QuarantinedRows], quarantined: Iterable[Quarantined
 
 def removal(lake: Lake, insert: Insert) -> str:
     """The transaction of a quarantine's log whose version is the last epoch up to which 'quarantine.retention' has
-    removed rows. An INSERT has only one generation."""
-    return lake.application(insert_owner(insert.id), "retention-epoch", 1)
+    removed rows."""
+    return lake.application(insert_owner(insert.id), "retention-epoch", insert.generation)
 
 
 def decided(quarantined: Sequence[QuarantinedRows]) -> list[QuarantinedRows]:

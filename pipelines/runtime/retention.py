@@ -322,10 +322,6 @@ class Retention(OldRows):
         return rows.selectExpr("*", f"{after} AS _after").selectExpr("*", f"{' AND '.join(over)} AS _over")
 
 
-GENERATION = 1
-"""An INSERT has only one generation."""
-
-
 @dataclass(frozen=True)
 class _QuarantinedWhole(Epochs):
     """The rows of some epochs that were quarantined for given reasons."""
@@ -358,7 +354,7 @@ class QuarantineRetention(OldRows):
     def apply(self, insert: Insert, retention: timedelta) -> Retained:
         """Remove the rows that may go, in one commit. Raises LakeError."""
         path = self.lake.quarantine_path(self.pipeline.table(insert.target), insert)
-        nothing = partial(self.nothing, insert.id, GENERATION)
+        nothing = partial(self.nothing, insert.id, insert.generation)
         before = removed_upto(self.lake, insert, path)
         oldest = self.since(retention)
         going: list[QuarantinedRows] = []
@@ -395,18 +391,19 @@ class QuarantineRetention(OldRows):
         for item in going:
             epochs[item.reason].append(item.epoch)
         first, last = min(item.epoch for item in going), max(item.epoch for item in going)
-        whole, rows = _QuarantinedWhole(GENERATION, [(first, last)], epochs=epochs), sum(item.rows for item in going)
+        whole = _QuarantinedWhole(insert.generation, [(first, last)], epochs=epochs)
+        rows = sum(item.rows for item in going)
         there, examined = 0, 0
-        for file in delta_log.data_files(opened, GENERATION, first - 1, last).names:
+        for file in delta_log.data_files(opened, insert.generation, first - 1, last).names:
             found = rows_in(opened, [file])
             taken = found.count_rows(filter=whole.holds())
             there, examined = there + taken, examined + (found.count_rows() if taken else 0)
         if there != rows:
             lost = f"of {counted(rows, 'row')} that may go, the quarantine has {there:,}: tidegate verify"
-            return self.nothing(insert.id, GENERATION, lost, examined)
+            return self.nothing(insert.id, insert.generation, lost, examined)
         if rows < examined * WORTH_IT:
-            return self.nothing(insert.id, GENERATION, few(rows, examined), examined)
+            return self.nothing(insert.id, insert.generation, few(rows, examined), examined)
         old, remaining = without(opened, path, whole)
         marks = {removal(self.lake, insert): upto}
         replace(path, path, remaining, old, note=f"{QUARANTINE_RETENTION}: {counted(rows, 'row')} went", marks=marks)
-        return Retained(insert.id, GENERATION, examined, rows, what=self.what)
+        return Retained(insert.id, insert.generation, examined, rows, what=self.what)

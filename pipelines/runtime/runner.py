@@ -144,7 +144,7 @@ class Runner:
 
     def hand_on(self, insert: str) -> None:
         """Leave the lease of an INSERT to the next step of this reservation, and to nobody else."""
-        self.leases.hand_on(insert_owner(insert))
+        self.leases.hand_on(self._owner(insert))
 
     def session(self) -> SparkSession:
         """The Spark session, started at the first call. The gate of a run is imported meanwhile."""
@@ -169,7 +169,7 @@ class Runner:
                 isinstance(error, PlanningError), self.reservation.label if self.reservation else self.label,
             )  # fmt: skip
             if before is None or (before.what, before.by) != (row.what, row.by):
-                self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+                self._store_stuck(row)
         except (DeltaError, OSError, LakeError) as unwritten:
             log.warning("%s is stuck, which could not be stored for alerts: %s", owner, unwritten)
         self._stuck.add(owner)
@@ -208,7 +208,11 @@ class Runner:
         last, now = self.lake.stuck.last(owner), self.clock()
         if last is not None and not last.over:
             row = StuckRow(owner, 1, last.epoch + 1, now, last.since, True)
-            self.lake.stuck.append([row], application=self.lake.application(owner, "stuck", 1), version=row.epoch)
+            self._store_stuck(row)
+
+    def _store_stuck(self, row: StuckRow) -> None:
+        application = self.lake.application(row.owner, "stuck", 1)
+        self.lake.stuck.append([row], application=application, version=row.epoch, guarded=False)
 
     @cached_property
     def _stuck(self) -> set[str]:
@@ -221,6 +225,10 @@ class Runner:
         definitions."""
         self._require(resnapshot)
         self._moved.add(owner)
+
+    def _owner(self, insert: str) -> str:
+        """The owner of the generation of an INSERT that this runner works on."""
+        return insert_owner(self.pipeline.insert(insert).id)
 
     def _say(self, line: str) -> None:
         self.notes.append(line)
@@ -317,28 +325,28 @@ class Runner:
 
     def stage(self, insert: str, until: int | None = None) -> tuple[ReleasePlan, StagedRow] | Waiting:
         """Plan the next epoch of an INSERT (or take up the unfinished one) and stage it. Raises GateHeld."""
-        with self._step(insert_owner(insert)):
-            self._begin(insert_owner(insert))
+        with self._step(self._owner(insert)):
+            self._begin(self._owner(insert))
             releasing = self.releasing(insert, until)
             plan = releasing.plan()
             if not isinstance(plan, Waiting):
                 return plan, self._staged(releasing, plan)
-        self._works(insert_owner(insert))
+        self._works(self._owner(insert))
         return plan
 
     def judge(self, insert: str) -> GateVerdict | None:
         """The verdict on the staged epoch; None when nothing is staged."""
-        with self._step(insert_owner(insert)):
-            self._begin(insert_owner(insert))
+        with self._step(self._owner(insert)):
+            self._begin(self._owner(insert))
             return self.releasing(insert).judge(self._gate)
 
     def publish(self, insert: str) -> Published | None:
         """Publish the staged epoch that the gate let pass. Raises GateHeld."""
-        with self._step(insert_owner(insert)):
-            self._begin(insert_owner(insert))
+        with self._step(self._owner(insert)):
+            self._begin(self._owner(insert))
             done = self.releasing(insert).publish()
         if done is not None:
-            self._works(insert_owner(insert))
+            self._works(self._owner(insert))
         return done
 
     @property
@@ -352,7 +360,7 @@ class Runner:
 
     def _through(self, releasing: InsertRunner, plan: ReleasePlan) -> list[Published]:
         """Stage, judge and publish a planned epoch; none where there was nothing to publish."""
-        with self._step(insert_owner(plan.insert)):
+        with self._step(plan.owner):
             self._staged(releasing, plan)
         self.judge(plan.insert)
         done = self.publish(plan.insert)
@@ -392,7 +400,7 @@ class Runner:
         replaces all that had released some of them. An unfinished epoch is finished first; if that was this very
         backfill, nothing else is done. Raises GateHeld, PlanningError."""
         spans = union(spans or [(MIN_TIMESTAMP, MAX_TIMESTAMP)])
-        self._begin(insert_owner(insert))
+        self._begin(self._owner(insert))
         releasing, published = self.releasing(insert), list[Published]()
         while True:
             plan = releasing.backfill(spans)
@@ -404,7 +412,7 @@ class Runner:
 
     def filled(self, insert: str, spans: Sequence[Span], own: Span, since: int) -> ReleasePlan | None:
         """See `InsertRunner.filled`: whether another run of the same backfill has done the work already."""
-        self._begin(insert_owner(insert))
+        self._begin(self._owner(insert))
         return self.releasing(insert).filled(spans, own, since)
 
     def out_of_quarantine(
@@ -416,7 +424,7 @@ class Runner:
         An unfinished epoch is finished first; if that was this very request, nothing else is done. Publishes nothing if
         there is nothing to take. Raises GateHeld, PlanningError.
         """
-        self._begin(insert_owner(insert))
+        self._begin(self._owner(insert))
         releasing, published = self.releasing(insert), list[Published]()
         while (plan := releasing.out_of_quarantine(request, on_unmatched)) is not None:
             published += self._through(releasing, plan)
@@ -429,7 +437,7 @@ class Runner:
     ) -> Published | None:
         """Take a held epoch through the gate again against newer pins, or quarantine its rows. Raises GateHeld if it is
         held again."""
-        self._begin(insert_owner(insert))
+        self._begin(self._owner(insert))
         releasing = self.releasing(insert)
         held = releasing.position().held
         plan = releasing.supersede("discard" if discard else "re-release", on_unmatched)
@@ -518,7 +526,7 @@ class Runner:
         names = [table.name for table in self.pipeline.sources] if tables is None else list(tables)
         chosen = [item.id for item in self.pipeline.inserts] if inserts is None else list(inserts)
         if wait:
-            self.leases.wait_for([*names, *map(insert_owner, chosen)], wait, self.progress)
+            self.leases.wait_for([*names, *map(self._owner, chosen)], wait, self.progress)
         failed, self._will_judge = Failed(), bool(chosen)
         advances = self.advance_all(names, resnapshot=resnapshot, failed=failed)
         releases: list[Released] = []

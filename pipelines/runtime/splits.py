@@ -8,7 +8,8 @@ are in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,16 +72,18 @@ def _stated(detail: Json | None) -> int:
 
 @dataclass
 class Splits:
-    """The `splits` table of one source table and generation (tidegate.pipelines.connectors.protocol.SplitStore)."""
+    """The splits of one source table and generation (tidegate.pipelines.connectors.protocol.SplitStore)."""
 
     lake: Lake
     owner: str
     generation: int
     prefix: str = ""
+    waiting: list[SplitRow] | None = field(default=None, init=False)
+    """What is for the caller to commit; None: it is committed as it comes."""
 
     def rows(self) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        rows = self.lake.splits.rows(self.owner, generation=self.generation)
+        rows = self.lake.splits.rows(self.owner, generation=self.generation) + (self.waiting or [])
         for row in rows:
             if row.epoch == 0 and _stated(row.detail) >= _stated(found.get(row.split, {}).get("detail")):
                 found[row.split] = {"split": row.split, "ordinal": row.ordinal, "detail": row.detail, "cut": None}
@@ -118,9 +121,46 @@ class Splits:
         self._write(new)
 
     def _write(self, new: list[SplitRow]) -> None:
-        if new:
-            application = self.lake.application(self.owner, "splits", self.generation)
-            self.lake.splits.append(new, application=application, version=self.lake.splits.version(application) + 1)
+        if self.waiting is not None:
+            self.waiting += new
+        elif new:
+            self.lake.logs.of(self.owner).append(new, self.mark())
+
+    def mark(self) -> dict[str, int]:
+        """The transaction of the next commit."""
+        application = self.lake.application(self.owner, "splits", self.generation)
+        return {application: self.lake.logs.of(self.owner).version(application) + 1}
+
+
+@dataclass
+class SplitsOfPlan:
+    """What a source has written of splits while it planned: committed with the plan that it belongs to."""
+
+    of: SplitStore
+    rows: list[SplitRow] = field(default_factory=list)
+
+    @property
+    def mark(self) -> dict[str, int]:
+        """Its transaction."""
+        return self.of.mark() if self.rows and isinstance(self.of, Splits) else {}
+
+    def store(self) -> None:
+        """Commit it alone, where nothing was planned."""
+        if self.rows and isinstance(self.of, Splits):
+            self.of.lake.logs.of(self.of.owner).append(self.rows, self.mark)
+
+
+@contextmanager
+def with_plan(splits: SplitStore) -> Iterator[SplitsOfPlan]:
+    """What is written to `splits` in the block is for the caller to commit."""
+    found = SplitsOfPlan(splits)
+    if isinstance(splits, Splits):
+        splits.waiting = found.rows
+    try:
+        yield found
+    finally:
+        if isinstance(splits, Splits):
+            splits.waiting = None
 
 
 @dataclass

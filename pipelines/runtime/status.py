@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import AS_WRITTEN, RUN, Advice, Commands, NextCommand
+from tidegate.pipelines.generations import generation_of, insert_of, insert_owner
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.records.kinds import Age, Column, Count, Duration, Hidden, Moment, Note, fact
-from tidegate.pipelines.runtime.epochs import Pin, insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs import Pin
+from tidegate.pipelines.runtime.epochs.generations import all_beside, is_over, on_lake
 from tidegate.pipelines.runtime.epochs.history import State, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
@@ -382,6 +384,7 @@ def status(
     lake: Lake, pipeline: Pipeline | None = None, clock: Clock = system_clock, only: Container[str] | None = None
 ) -> LakeStatus:
     """The state of a lake: of what `pipeline` names, or of everything that ever ran on it; `only`: just these owners.
+    Of a statement, its current generation and those beside it.
 
     Without a pipeline, a target outside of the lake is not found: its newest epoch shows as passed even when
     published.
@@ -390,20 +393,23 @@ def status(
     if not lake.exists() and pipeline is None:
         return LakeStatus(str(lake.root), now)
     owners = lake.epochs.owners()
+    apart: dict[str, Pipeline] = {}
     if pipeline is None:
         tables = [owner for owner in owners if insert_of(owner) is None]
-        inserts = [insert for owner in owners if (insert := insert_of(owner)) is not None]
+        inserts = [insert for owner in owners if (insert := insert_of(owner)) is not None and not is_over(lake, insert)]
     else:
+        pipeline = on_lake(lake, pipeline)
         tables = [table.name for table in pipeline.sources]
-        inserts = [insert.id for insert in pipeline.inserts]
+        apart = all_beside(lake, pipeline)
+        inserts = [*(insert.id for insert in pipeline.inserts), *apart]
     if only is not None:
         tables = [name for name in tables if name in only]
         inserts = [name for name in inserts if insert_owner(name) in only]
-    leases = read_leases(lake.control)
+    leases = read_leases(lake.logs)
     holders = {lease.owner: lease.describe() for lease in leases if not lease.over(now)}
     worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
     sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
-    found = tuple(_insert(lake, pipeline, name, holders.get(insert_owner(name))) for name in inserts)
+    found = tuple(_insert(lake, apart.get(name, pipeline), name, holders.get(insert_owner(name))) for name in inserts)
     rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
     stuck = tuple(Stuck.of(row) for row in rows if row is not None and not row.over)
     behind = _left_behind(lake, pipeline)
@@ -493,7 +499,7 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         insert=name,
         target=None if target is None else str(target),
         probe=probe,
-        generation=last.plan.generation if last else 1,
+        generation=generation_of(name),
         epoch=last.plan.epoch if last else 0,
         kind=last.plan.kind if last else None,
         state=last.state if last else None,

@@ -10,10 +10,12 @@ from typing import Any
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.differences import compared, holds_more, of_values, read_back
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_of, insert_owner
+from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs.generations import in_its_place, is_over
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import defines, digest_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
@@ -132,10 +134,11 @@ def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipe
     own = {insert_owner(insert.id) for insert in pipeline.inserts}
     for owner in lake.definitions.owners():
         insert, row = insert_of(owner), lake.definitions.last(owner)
-        if insert is None or owner in own or row is None or lake.epochs.last(owner) is None:
+        if insert is None or owner in own or row is None or lake.epochs.last(owner) is None or is_over(lake, insert):
             continue
         if any(join["build"] == build for join in row.form.get("joins") or ()):
-            found[insert] = compiled(row, row.pipeline or pipeline.name, _own_home(lake, row))
+            made = compiled(row, row.pipeline or pipeline.name, _own_home(lake, row))
+            found[insert] = None if made is None else in_its_place(lake, made, insert)
     return found
 
 
@@ -144,7 +147,7 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
     found: dict[str, tuple[str, ...]] = {}
     for owner in lake.definitions.owners():
         insert, row = insert_of(owner), lake.definitions.last(owner)
-        if insert is None or row is None or not row.left_out:
+        if insert is None or row is None or not row.left_out or is_over(lake, insert):
             continue
         builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ())
         probe = row.form.get("probe")

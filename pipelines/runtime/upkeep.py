@@ -31,7 +31,6 @@ from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
     clean_log,
-    forget_removals_soon,
     log_keep,
     put_together,
     remove_dead,
@@ -183,10 +182,9 @@ class Upkeep:
     # --- control tables ------------------------------------------------------------------------------------------
 
     def _control(self) -> Iterator[object]:
-        for table in self.lake.control_tables:
-            for owner in table.owners():
-                while table.together(owner) > 0:
-                    yield
+        for log in self.lake.logs.there():
+            while log.together() > 0:
+                yield
         for insert in self.pipeline.inserts:
             yield from self._leased((insert_owner(insert.id),), self._checkpoints(insert))
 
@@ -199,18 +197,15 @@ class Upkeep:
             self._begun.add(insert.id)
         while checkpoint(self.lake, insert.id, target, self.clock()):
             yield
-        while self.lake.ledger.together(insert_owner(insert.id)) > 0:
-            yield
 
     def _dead_of_control(self) -> Iterator[object]:
         if not self._is_time_for("control", CONTROL_KEEP):
             return
         keep = min(CONTROL_KEEP, self.keep)
-        control = [*(table.path for table in self.lake.control_tables), self.lake.control / "leases"]
+        control = [log.path for log in self.lake.logs.there()]
         for path in (*control, self.lake.completeness_path):
             if not DeltaTable.is_deltatable(str(path)):
                 continue
-            forget_removals_soon(path)
             yield from remove_dead(path, still_read(path, keep), keep=keep, hidden=True)
             yield from clean_log(path, keep=keep)
 

@@ -110,6 +110,8 @@ class TableSink:
 
 
 def sink_of(table: Table, path: Location) -> Sink:
-    """The sink of a target, whose folder is `path`."""
+    """The sink of a target, whose folder is `path`. A generation beside the target only stores its table."""
+    if table.beside is not None:
+        return TableSink(path)
     made = connector(table.connector)
     return made.sink(table, path) if isinstance(made, MakesSinks) else TableSink(path)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.generations import generation_of, name_of, statement_name
 from tidegate.pipelines.syntax.errors import Location
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Insert:
-    """An INSERT INTO … SELECT. `id` is stable: its target's name, or the target's 'insert.id'.
+    """An INSERT INTO … SELECT. `id` names a generation of it; that of the first one is the name of the statement: its
+    target's name, or the target's 'insert.id'.
 
     `where` is the whole WHERE, `conditions` the same term by term, so that terms about the probe's row alone can be
     tested before any build is read. `constraints` are the target's, the severest first. `proof`: the target stores each
@@ -96,6 +98,16 @@ class Insert:
     conditions: tuple[Condition, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     proof: bool = False
+
+    @property
+    def statement(self) -> str:
+        """Its stable name, whichever its generation."""
+        return statement_name(self.id)
+
+    @property
+    def generation(self) -> int:
+        """The number of its generation, which its rows carry."""
+        return generation_of(self.id)
 
     @property
     def windowed(self) -> WindowedQuery | None:
@@ -199,11 +211,19 @@ class CompiledScript:
         return self.tables[name]
 
     def insert(self, insert_id: str) -> Insert:
-        """The INSERT with this id. Raises KeyError."""
+        """The INSERT with this id, or of this statement. Raises KeyError."""
         for insert in self.inserts:
-            if insert.id == insert_id:
+            if insert_id in (insert.id, insert.statement):
                 return insert
         raise KeyError(insert_id)
+
+    def in_generation(self, insert: Insert, generation: int, *, beside: bool = False) -> Self:
+        """The script in which one of its INSERTs is this generation of its statement. `beside`: it publishes into a
+        folder of its own, beside the generation that readers of the target see."""
+        made = replace(insert, id=name_of(insert.statement, generation))
+        outputs = {name: replace(self.tables[name], beside=generation if beside else None) for name in insert.outputs}
+        inserts = tuple(made if item is insert else item for item in self.inserts)
+        return replace(self, tables={**self.tables, **outputs}, inserts=inserts)
 
     @property
     def sources(self) -> tuple[Table, ...]:

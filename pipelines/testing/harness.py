@@ -219,9 +219,7 @@ class Harness:
 
     def _published(self, insert: Insert) -> int:
         target = self.pipeline.table(insert.target)
-        last = self.lake.epochs.last(insert_owner(insert.id))
-        generation = last.generation if last else 1
-        application = self.lake.application(insert_owner(insert.id), "publish", generation)
+        application = self.lake.application(insert_owner(insert.id), "publish", insert.generation)
         return max(sink_of(target, self.lake.target_path(target)).committed(application), 0)
 
     def _input(self, table: str) -> ScriptedInput:

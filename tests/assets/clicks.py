@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.copies import kept_files
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.lake import Layout
 from tidegate.pipelines.sources.scripted import ScriptedInput
@@ -74,9 +75,7 @@ def process_of_a_run() -> Iterator[None]:
 
 def files(folder: Path) -> dict[str, int]:
     """What lies in a lake, but for leases and for why a run failed: path -> bytes."""
-    others = {folder / "_control" / name for name in ("leases", "stuck")}
-    found = (path for path in folder.rglob("*") if path.is_file() and others.isdisjoint(path.parents))
-    return {str(path): path.stat().st_size for path in found}
+    return {str(path): path.stat().st_size for path in kept_files(folder)}
 
 
 class Hand:

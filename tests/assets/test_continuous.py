@@ -267,7 +267,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
     daemon.pipelines["damaged"] = damaged.pipeline
     publish(other, 1)
-    for log in Path(other.lake.control / "epochs" / "_delta_log").glob("*.json"):
+    for log in Path(other.lake.logs.of(other.owner).path / "_delta_log").glob("*.json"):
         log.write_text("{")
     publish(rows, 1)
     assert materialised(daemon.look()) == [(PUBLISHED, 1, 1, 5)]
@@ -277,7 +277,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
 def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
     daemon: Daemon, rows: HandmadeLake, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tidegate.pipelines.runtime.news.AT_ONCE", 3)
+    monkeypatch.setattr("tidegate.pipelines.facts.news.AT_ONCE", 3)
     publish(rows, 1)
     daemon.look()
     publish(rows, 2, 3, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,11 @@ def test_rows_are_listed_shown_discarded_and_released(quarantine: Quarantine) ->
     printed = plain(quarantine("show", "enriched", "--epoch", "2"))
     assert "epoch 2, " in printed
     assert "joined to user_info 1/1: the key is not in the table (user_info)" in printed
-    assert "user_id = 9; nearest version: none up to epoch 1, nor since" in printed
+    assert re.search(
+        "user_id item_id .*joined by nearest version 9 1 .*user_id = 9 none up to epoch 1, nor since", printed
+    )
+    printed = plain(quarantine("show", "enriched", "--epoch", "1", "--limit", "1"))
+    assert "… and 2 more: --limit, or --json" in printed
 
     # Nothing is done before somebody says yes.
     because = ("--because", "no user, no click")

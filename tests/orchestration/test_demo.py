@@ -326,7 +326,7 @@ def test_the_published_asset_shows_its_numbers(page: Page, ui: Ui, lake: Lake) -
 
 def test_the_published_asset_draws_its_epochs(page: Page, ui: Ui) -> None:
     page.goto(f"{ui.address}/assets/clicks/enriched_click")
-    show_drawing(page, "rows by epoch", "rows by epoch, and those that wait")
+    show_drawing(page, "rows by epoch", "Rows of each epoch")
     picture(page, "dagster-epochs")
 
 
@@ -403,7 +403,7 @@ def test_a_snapshot_that_was_begun_for_one_pipeline_is_one_for_all(ui: Ui, lake:
 
 @pytest.mark.thorough
 def test_the_check_leads_to_the_pages_of_its_suite(page: Page, ui: Ui) -> None:
-    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=rows")
+    page.goto(f"{ui.address}/assets/strict/strict_click_staged?view=checks&checkDetail=expectations")
     link = page.get_by_role("link", name=re.compile("suite-index.html")).first
     with page.expect_popup() as opened:
         link.click()

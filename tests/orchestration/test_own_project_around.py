@@ -251,8 +251,9 @@ def test_dry_runs_and_the_quarantine_show_what_they_found_and_a_discard_is_a_dry
     assert listed["rows found"] == 1
     assert any('"user_id": 99' in str(text) for text in listed.values())
     asked = shown("quarantine_discard", "discard_quarantined")
-    assert asked["summary"].startswith("a dry run: it would take 1 row of enriched_click")
-    assert (asked["rows taken"], asked["rows in quarantine now"]) == (0, 1)
+    assert asked["summary"] == "enriched_click: this would discard 1 row."
+    assert asked["details"]["dry run"]
+    assert shown("quarantine_list", "list_quarantined")["rows found"] == 1, "it was a dry run"
 
 
 def test_published_runs_without_its_check_and_no_epoch_without_its_gate(team: Team) -> None:

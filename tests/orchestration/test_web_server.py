@@ -63,6 +63,14 @@ def test_links_go_to_the_port_that_is_served(given: str, link: str) -> None:
     assert ui.linked(given, ui.address_of("0.0.0.0", 3007)) == link
 
 
+@pytest.mark.parametrize(
+    ("host", "opens"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("fe80::7", "[fe80::7]"), ("lake.example", "lake.example")],
+)
+def test_the_address_that_is_printed_opens(host: str, opens: str) -> None:
+    assert ui.address_of(host, 3007) == f"http://{opens}:3007"
+
+
 def test_what_is_opened_is_the_graph_of_the_pipeline() -> None:
     page = ui.graph("http://127.0.0.1:3007", "my clicks")
     assert page == "http://127.0.0.1:3007/locations/tidegate/asset-groups/my_clicks/lineage"

@@ -124,6 +124,6 @@ def test_a_verdict_is_stored_and_read_back_whole(tmp_path: Path) -> None:
 
     verdict = judge(stage(tmp_path, Given({"matched": 3}, released=4)), no_spark)
     row = verdict.row(77)
-    stored = GateVerdict.of(type(row).from_row(row.to_row()))
+    stored = GateVerdict.of(type(row).from_row(row.owner, row.to_row()))
     assert (stored.reasons, stored.passed, stored.decided_at) == (verdict.reasons, False, 77)
     assert [check.name for check in stored.checks] == [check.name for check in verdict.checks]

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.errors import LakeError
+from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.runtime.epochs.plan import (
@@ -20,8 +21,6 @@ from tidegate.pipelines.runtime.epochs.plan import (
     Taken,
     all_of,
     digest,
-    insert_of,
-    insert_owner,
     union,
 )
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def stored_plan(row: EpochRow) -> ReleasePlan:
     """A plan of a statement, read back. Raises LakeError if it has a field that is not known."""
-    insert, unknown = row.owner.removeprefix("insert "), row.plan.keys() - {item.name for item in fields(ReleasePlan)}
+    insert, unknown = insert_of(row.owner) or "", row.plan.keys() - {item.name for item in fields(ReleasePlan)}
     if unknown:
         raise LakeError(
             f"the plan of epoch {row.epoch} of {insert} has what this Tidegate does not know: "
@@ -41,7 +40,7 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
             next_command="install the Tidegate that has planned it, or a newer one",
         )
     with read_from(row):
-        return restored(ReleasePlan, {**row.plan, "insert": insert, "generation": row.generation, "epoch": row.epoch})
+        return restored(ReleasePlan, {**row.plan, "insert": insert, "epoch": row.epoch})
 
 
 def source_row(

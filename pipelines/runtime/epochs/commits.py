@@ -17,7 +17,7 @@ from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
-from tidegate.pipelines.runtime.epochs.plan import ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs.plan import ReleasePlan
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
 
@@ -91,7 +91,7 @@ class FileCommit(Commit):
             refuse_other_publisher(table, self.path, self._application(lake, plan))
 
     def _application(self, lake: Lake, plan: ReleasePlan) -> str:
-        return lake.application(insert_owner(plan.insert), self.role, plan.generation)
+        return lake.application(plan.owner, self.role, plan.generation)
 
     def made(self, lake: Lake, plan: ReleasePlan) -> int:
         """The last epoch of a plan's generation that is committed to the table; -1 if there is none."""
@@ -143,4 +143,4 @@ class NotifyCommit(Commit):
 
 def notified_by(lake: Lake, plan: ReleasePlan) -> str:
     """The transaction of a NotifyCommit."""
-    return lake.application(insert_owner(plan.insert), "notified", plan.generation)
+    return lake.application(plan.owner, "notified", plan.generation)

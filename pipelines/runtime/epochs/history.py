@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.pipelines.generations import FIRST, generation_of, insert_of, insert_owner
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.layout import beside
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.location import Location, folders_in
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs.generations import is_over
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -96,25 +99,24 @@ def history(
     )
     staged_by = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(staged)}
     verdict_by = {(row.generation, row.epoch, row.plan_digest): row for row in reversed(verdicts)}
-    newest = {
-        generation: -1 if target is None else committed(target, lake.application(owner, "publish", generation))
-        for generation in {plan.generation for plan in plans}
-    }
-    superseded = {(plan.generation, plan.supersedes) for plan in plans if plan.supersedes is not None}
+    newest = -1
+    if target is not None and plans:  # who only looks at an empty lake writes nothing
+        newest = committed(target, lake.application(owner, "publish", generation_of(insert)))
+    superseded = {plan.supersedes for plan in plans if plan.supersedes is not None}
     found = []
     for number, plan in enumerate(plans):
         key = (plan.generation, plan.epoch, plan.digest)
         verdict = verdict_by.get(key)
         # The next epoch is planned only after this one was published, or in the place of it.
         followed = number + 1 < len(plans)
-        done = plan.epoch <= newest[plan.generation] or followed
+        done = plan.epoch <= newest or followed
         found.append(
             ReleasedEpoch(
                 plan=plan,
                 staged=staged_by.get(key),
                 verdict=verdict,
                 published=done and verdict is not None and verdict.passed,
-                superseded=(plan.generation, plan.epoch) in superseded,
+                superseded=plan.epoch in superseded,
             )
         )
     return _without_replaced(found)
@@ -138,10 +140,11 @@ def target_of(lake: Lake, pipeline: Pipeline | None, insert: str) -> Location | 
     """
     if pipeline is not None:
         return lake.target_path(pipeline.table(pipeline.insert(insert).target))
-    owner = insert_owner(insert)
-    last = lake.epochs.last(owner)
-    application = lake.application(owner, "publish", last.generation if last else 1)
+    number = generation_of(insert)
+    application = lake.application(insert_owner(insert), "publish", number)
     tables = sorted(folders_in(lake.root / "targets"), key=str)
+    if number != FIRST:  # once it was swapped in, the target has its epochs too
+        tables += [beside(target, number) for target in tables]
     return next((path for path in tables if committed(path, application) >= 0), None)
 
 
@@ -152,8 +155,13 @@ def newest_epochs(lake: Lake, insert: str, target: Location | None, number: int 
 
 
 def newest_plans(lake: Lake) -> Iterator[ReleasePlan]:
-    """The newest plan of every INSERT and process that ever ran on a lake."""
-    for row in map(lake.epochs.last, lake.epochs.owners()):
+    """The newest plan of every INSERT and process that ever ran on a lake; of each of its generations, but for those
+    that are over."""
+    for owner in lake.epochs.owners():
+        insert = insert_of(owner)
+        if insert is None or is_over(lake, insert):
+            continue
+        row = lake.epochs.last(owner)
         if row is not None and row.role == "insert":
             yield stored_plan(row)
 

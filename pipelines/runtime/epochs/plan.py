@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
+from tidegate.pipelines.generations import generation_of, insert_owner
 from tidegate.pipelines.lake import EpochRow
 from tidegate.pipelines.lake.records import canonical, later, stored
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros, released, settled
@@ -36,16 +37,6 @@ ReleaseKind = Literal["release", "re-release", "discard", "backfill", "quarantin
 
 Span = tuple[int, int]
 """low <= time < high, in ms, UTC; MIN and MAX for no bound."""
-
-
-def insert_owner(insert_id: str) -> str:
-    """The owner name of an INSERT in control tables; no source table can have such a name."""
-    return f"insert {insert_id}"
-
-
-def insert_of(owner: str) -> str | None:
-    """The id of the INSERT with this owner name; None for the name of a source table."""
-    return owner.removeprefix("insert ") if owner.startswith("insert ") else None
 
 
 def digest(plan: Mapping[str, Any]) -> str:
@@ -71,9 +62,6 @@ class Pin:
     `horizon`: for an event-time release, how far retention had gone when it was planned: rows before this (ms, UTC)
     find nothing. None if no version was removed.
     """
-
-    OPTIONAL: ClassVar = ("horizon",)
-    """What its JSON has only if there is one."""
 
     OPTIONAL: ClassVar = ("horizon",)
     """What its JSON has only if there is one."""
@@ -222,14 +210,14 @@ class StateSpan:
 class ReleasePlan:
     """What one epoch of a statement takes and replaces, against what, under which definition, between which bounds.
 
-    `instant` (ms, UTC) is what PROCTIME() and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT
-    computes; `definition` is the number of the definition that it was made under. `replaces` are epochs of its
-    generation, as (first, last): a held or never staged one is dead at once, a published one when this is published.
-    `oldest`: in event time, no row of it that has a time lies before this (ms, UTC).
+    `insert` is the id of the INSERT, which names a generation of its statement. `instant` (ms, UTC) is what PROCTIME()
+    and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT computes; `definition` is the number of the
+    definition that it was made under. `replaces` are epochs of its generation, as (first, last): a held or never staged
+    one is dead at once, a published one when this is published. `oldest`: in event time, no row of it that has a time
+    lies before this (ms, UTC).
     """
 
     insert: str
-    generation: int
     epoch: int
     kind: ReleaseKind
     instant: int
@@ -245,6 +233,16 @@ class ReleasePlan:
     asked: Asked | None = later(None)
     state: StateSpan | None = later(None)
     oldest: int = later(MIN_TIMESTAMP)
+
+    @property
+    def owner(self) -> str:
+        """The owner of it and of all that its epoch stores: the generation of the statement that `insert` names."""
+        return insert_owner(self.insert)
+
+    @property
+    def generation(self) -> int:
+        """The number of that generation, which its rows carry."""
+        return generation_of(self.insert)
 
     # --- what it takes -------------------------------------------------------------------------------------------
 
@@ -420,9 +418,7 @@ class ReleasePlan:
 
     def row(self) -> EpochRow:
         """The plan as a control row."""
-        return EpochRow(
-            insert_owner(self.insert), self.generation, self.epoch, "insert", self.instant, self._plan(), self.digest
-        )
+        return EpochRow(self.owner, self.generation, self.epoch, "insert", self.instant, self._plan(), self.digest)
 
     def _plan(self) -> dict[str, Any]:
-        return {name: value for name, value in stored(self).items() if name not in ("insert", "generation", "epoch")}
+        return {name: value for name, value in stored(self).items() if name not in ("insert", "epoch")}

@@ -12,7 +12,7 @@ from tidegate.pipelines.connectors.options import OnUnmatched, on_unmatched
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -209,7 +209,7 @@ class InsertOnLake:
         """The log row of a pin. Raises LakeError if it is gone: only an epoch that has one can be pinned."""
         row = Stream(self.lake, pin.table).generation(pin.generation).epoch(pin.epoch)
         if row is None:
-            path = self.lake.watermarks.path
+            path = self.lake.logs.of(pin.table).path
             raise LakeError(
                 f"the watermark log of {pin.table} has no row of epoch {pin.epoch}, generation {pin.generation}",
                 where=str(path),
@@ -218,7 +218,7 @@ class InsertOnLake:
             )
         return row
 
-    def _of(self, table: ControlTable[OfPlan], plan: ReleasePlan) -> OfPlan | None:
+    def _of(self, table: Records[OfPlan], plan: ReleasePlan) -> OfPlan | None:
         """The row of this very plan. None without one, and with two: it is not known then which one counts."""
         rows = table.rows(self.owner, generation=plan.generation, epoch=plan.epoch)
         found = [row for row in rows if row.plan_digest == plan.digest]

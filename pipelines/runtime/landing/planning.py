@@ -29,7 +29,7 @@ from tidegate.pipelines.runtime.epochs import source_row, stored_step
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landing import alignment
 from tidegate.pipelines.runtime.landing.alignment import next_rowtimes_of
-from tidegate.pipelines.runtime.splits import counting, stored_splits
+from tidegate.pipelines.runtime.splits import counting, stored_splits, with_plan
 from tidegate.pipelines.runtime.watermark_log import EpochTime, SignalEmit, splits_after
 from tidegate.pipelines.watermarks import SourceWatermarks, WatermarkAlignment, WatermarkStrategy
 from tidegate.pipelines.watermarks.watermark import milliseconds
@@ -146,15 +146,17 @@ class EpochPlanner:
     def plan(self, source: Source, context: SourceContext, position: SourcePosition, ends: Json) -> StoredStep | None:
         """The next step, stored. Raises SourceError, and ConcurrentRun if another runner has planned the epoch."""
         instant = self.clock()
-        step = self.draft(source, context, position, ends, instant)
+        with with_plan(context.splits) as splits:
+            step = self.draft(source, context, position, ends, instant)
         if step is None:
+            splits.store()
             return None
         planned = StoredStep(step, context.generation, next_epoch(position), instant)
         number = self.definition() if self.definition else None
         row = source_row(self.table.name, planned.generation, planned.epoch, instant, step, number)
         application = self.stream.lake.application(self.table.name, "plan", planned.generation)
         with explained(self.table.name, planned.place, _UNPLANNED):
-            stored = self.stream.lake.epochs.settle(row, application=application)
+            stored = self.stream.lake.epochs.settle(row, application=application, beside=splits.rows, marks=splits.mark)
         if stored is None or stored.digest != row.digest:
             raise ConcurrentRun(
                 f"epoch {planned.epoch} of {self.table.name} was planned by another runner",

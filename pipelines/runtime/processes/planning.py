@@ -70,7 +70,6 @@ class ProcessPlanner(ReleasePlanner):
         )
         plan = ReleasePlan(
             insert=self.on_lake.insert.id,
-            generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
             instant=now,

@@ -310,8 +310,9 @@ class ProcessRunner(InsertRunner):
         return [self.lake.state_path(self.insert), *super()._places]
 
     def completed(self, plan: ReleasePlan) -> list[int]:
-        lake, outputs = self.lake, self.insert.outputs
-        logged = [lake.watermarks.version(lake.application(name, "watermark", plan.generation)) for name in outputs]
+        lake = self.lake
+        names = [target.log_name for target in self.targets]
+        logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in names]
         return [*logged, *super().completed(plan)]
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
@@ -352,7 +353,7 @@ class ProcessRunner(InsertRunner):
         return [
             LogCommit(
                 WatermarkRow(
-                    owner=target.name,
+                    owner=target.log_name,
                     generation=plan.generation,
                     epoch=plan.epoch,
                     landed_at=staged.staged_at,

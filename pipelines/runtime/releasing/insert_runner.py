@@ -473,7 +473,7 @@ class InsertRunner(InsertOnLake, ABC):
         if stored is None or stored.plan_digest != plan.digest:
             raise LakeError(
                 f"the verdict on epoch {plan.epoch} cannot be read back",
-                where=str(self.lake.verdicts.path),
+                where=str(self.lake.logs.of(self.owner).path),
                 state="nothing was published",
                 next_command=STATUS,
             )

@@ -65,7 +65,6 @@ class ReleasePlanner(ABC):
         earlier = last.first.taken if last else 0
         plan = ReleasePlan(
             insert=insert.id,
-            generation=last.generation if last else 1,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
             instant=self.clock(),
@@ -147,7 +146,7 @@ class ReleasePlanner(ABC):
         drafted = self.next(None)
         if isinstance(drafted, Waiting):
             return drafted
-        return replace(drafted, generation=planned.generation, epoch=planned.epoch + 1, supersedes=planned.epoch)
+        return replace(drafted, epoch=planned.epoch + 1, supersedes=planned.epoch)
 
     def _in_the_place_of(self, planned: ReleasePlan) -> ReleasePlan:
         """A plan of the same rows, by the script as it is now; rows that a person has requested, under the terms of

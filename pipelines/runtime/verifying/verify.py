@@ -33,6 +33,7 @@ from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.records.kinds import Count, Note, fact
 from tidegate.pipelines.runtime.definitions import as_defined
 from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs.generations import on_lake
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.failures import ENGINE, first_line
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_insert, refuse_other_lake
@@ -219,6 +220,7 @@ def verify(
 
     Raises PlanningError for a process: what its function gave depends on all that came before.
     """
+    pipeline = on_lake(lake, pipeline)
     if isinstance(pipeline.insert(insert), ProcessInsert):
         raise PlanningError(
             f"{insert} is a process: its epochs cannot be recomputed one by one",

@@ -15,7 +15,7 @@ from tests.pipelines.runtime.test_event_time import RATES
 from tidegate.assets.components import TidegateComponent
 from tidegate.assets.factories import build_pipeline_definitions
 from tidegate.assets.names import VERDICT
-from tidegate.assets.operations.backfill import partitions_of
+from tidegate.assets.operations.partitions import partitions_of
 from tidegate.assets.presentation import Partitions, Presentation, Steps, since
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql import compile_script

@@ -59,8 +59,8 @@ def test_it_shows_numbers_and_fails_where_a_key_differs(database: Database, tmp_
         assert landed.success
         well = job.get_job("tidegate_reconcile").execute_in_process(instance=instance)
         (event,) = well.get_asset_materialization_events()
-        assert event.materialization.metadata["rows compared"].value == 2
-        assert event.materialization.metadata["keys that differ"].value == 0
+        assert event.materialization.metadata["rows"].value == 2
+        assert event.materialization.metadata["differences"].value == 0
         (checked,) = well.get_asset_check_evaluations()
         assert (checked.check_name, checked.passed) == ("item", True)
         database.execute("SET SESSION sql_log_bin = 0", "UPDATE item SET name = 'c' WHERE id = 2")
@@ -68,9 +68,9 @@ def test_it_shows_numbers_and_fails_where_a_key_differs(database: Database, tmp_
     assert not failed.success
     (checked,) = failed.get_asset_check_evaluations()
     assert not checked.passed
-    assert (checked.metadata["rows compared"].value, checked.metadata["keys that differ"].value) == (2, 1)
+    assert (checked.metadata["rows"].value, checked.metadata["differences"].value) == (2, 1)
     (event,) = failed.get_asset_materialization_events()
-    assert event.materialization.metadata["keys that differ"].value == 1, "the plot shows it"
+    assert event.materialization.metadata["differences"].value == 1, "the plot shows it"
     (failure,) = [event for event in failed.all_events if event.is_step_failure]
     error = failure.step_failure_data.user_failure_data
     assert error is not None

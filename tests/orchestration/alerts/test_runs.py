@@ -1,9 +1,8 @@
-"""What a finished run ends of the alerts of runs before it."""
+"""What a finished run ends of the alerts of runs before it, and what explains what."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,74 +19,70 @@ from tidegate.assets.jobs import PIPELINE_TAG
 from tidegate.assets.operations.operation import OPERATION_TAG
 from tidegate.assets.watched import Watched, WatchedTable, watched
 from tidegate.orchestration.alerts.dagster_problems import queued, with_absence, with_runs
-from tidegate.orchestration.alerts.memory import Memory, Open
-from tidegate.orchestration.alerts.runs import Outcome, asked_of, is_watched, launching, outcome, same
+from tidegate.orchestration.alerts.memory import Memory
+from tidegate.orchestration.alerts.runs import Ran, asked_of, launching, ran, same
 from tidegate.pipelines.commands import remedy
 from tidegate.pipelines.facts.problem import Problem, rooted, roots
 from tidegate.pipelines.runtime.failures import StepFailed
 
-NOTHING: dict[str, Any] = {"failed_steps": [], "checks_not_run": [], "failed_checks": []}
+DAYS = [{"from": "2026-01-01", "to": "2026-01-02"}]
 
 
-def run(job: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) -> DagsterRun:
-    return DagsterRun(job_name=job, status=status, tags={PIPELINE_TAG: "clicks"})
+def job_run(status: DagsterRunStatus = DagsterRunStatus.SUCCESS, **tags: str) -> DagsterRun:
+    """A run of `clicks`; `tags`: of partitions."""
+    named = {f"dagster/{name}": value for name, value in tags.items()}
+    return DagsterRun("clicks", status=status, tags={PIPELINE_TAG: "clicks", **named})
 
 
-def failed(job: str, **details: list[str]) -> Problem:
-    known = {"job": job, **NOTHING, **details}
-    return Problem("run 1", "run-failed", "run 1 failed", pipeline="clicks", details=known)
+def operated(pipeline: str, **config: Any) -> DagsterRun:
+    """A run of tidegate_backfill."""
+    tags = {OPERATION_TAG: "backfill", PIPELINE_TAG: pipeline}
+    asked = {"ops": {"release_spans": {"config": config}}}
+    return DagsterRun("tidegate_backfill", run_config=asked, tags=tags, status=DagsterRunStatus.SUCCESS)
+
+
+def failed(run: DagsterRun, *steps: str) -> Problem:
+    details = {"job": run.job_name, "asked": asked_of(run), "failed_steps": [*steps]}
+    details |= {"checks_not_run": [], "failed_checks": []}
+    return Problem("run 1", "run-failed", "run 1 failed", pipeline=run.tags[PIPELINE_TAG], details=details)
+
+
+def did(run: DagsterRun, *steps: str) -> Ran:
+    return Ran(run, run.job_name, run.tags[PIPELINE_TAG], frozenset(steps), frozenset(), None)
 
 
 @pytest.mark.parametrize(
-    "details",
+    ("missed", "done", "over"),
     [
-        pytest.param({"failed_steps": ["clicks__hunter2_land"]}, id="step"),
-        pytest.param({"checks_not_run": ["clicks/hunter2: gate"]}, id="check that did not run"),
-        pytest.param({"failed_checks": ["clicks/hunter2: adds_up"]}, id="check that failed"),
-        pytest.param({}, id="job"),
+        (job_run(), job_run(), True),
+        (job_run(partition="2026-01-01"), job_run(partition="2026-01-01"), True),
+        (job_run(partition="2026-01-01"), job_run(partition="2026-01-02"), False),
+        (job_run(partition="2026-01-01"), job_run(), False),
+        (job_run(partition="2026-01-02"), job_run(asset_partition_range_start="2026-01-01",
+         asset_partition_range_end="2026-01-03"), True),
+        (operated("clicks", spans=DAYS, target="a"), operated("clicks", spans=DAYS, target="a"), True),
+        (operated("clicks", spans=DAYS, target="a"), operated("clicks", spans=[{"from": "2025", "to": "2027"}]), True),
+        (operated("clicks", spans=DAYS), operated("clicks", spans=[{"from": "2026-01-02", "to": "2027"}]), False),
+        (operated("clicks", spans=DAYS, target="a"), operated("clicks", spans=DAYS, target="b"), False),
+        (operated("clicks", spans=DAYS), operated("others", spans=DAYS), False),
+        (operated("clicks", tables=["a"]), operated("clicks", tables=["a", "b"]), True),
+        (operated("clicks", tables=["a"]), operated("clicks", tables=["b"]), False),
+        (operated("clicks"), operated("clicks", tables=["b"]), False),
     ],
-)
-def test_a_problem_whose_names_hold_a_secret_is_known_again_and_mended(
-    details: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+)  # fmt: skip
+def test_what_failed_is_over_with_a_run_that_is_asked_for_as_much_and_does_it(
+    missed: DagsterRun, done: DagsterRun, over: bool
 ):
-    monkeypatch.setenv("CLICKS_PASSWORD", "hunter2")
-    bad = Outcome(
-        run("hunter2_job", DagsterRunStatus.FAILURE),
-        "hunter2_job",
-        frozenset(),
-        frozenset(),
-        frozenset(),
-        failed("hunter2_job", **details),
-    ).scrubbed(())
-    assert bad.problem is not None
-    item = Open.of(bad.problem)
-    assert "hunter2" not in str(item)
-    assert same(item, bad.problem)
-    assert not bad.ends(item)
-    checks = frozenset(("clicks/hunter2: gate", "clicks/hunter2: adds_up"))
-    well = Outcome(run("hunter2_job"), "hunter2_job", frozenset(("clicks__hunter2_land",)), checks, checks, None)
-    assert well.scrubbed(()).ends(item)
+    assert did(done, "step", "other").ends(failed(missed, "step")) is over
+    assert not did(done, "other").ends(failed(missed, "step"))
+    assert did(done).ends(failed(missed)) is over, "a lost run"
 
 
-def test_a_run_that_did_something_else_mends_nothing():
-    item = Open.of(failed("clicks", failed_steps=["clicks__land"]))
-    other = Outcome(run("clicks"), "clicks", frozenset(("clicks__other",)), frozenset(), frozenset(), None)
-    assert not other.ends(item)
-
-
-def of_partition(key: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS) -> Outcome:
-    made = DagsterRun(job_name="clicks", status=status, tags={PIPELINE_TAG: "clicks", "dagster/partition": key})
-    return Outcome(made, "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None)
-
-
-def test_a_partition_that_failed_is_over_when_that_very_partition_is_made():
-    problem = failed("clicks", failed_steps=["clicks__by_time"])
-    item = Open.of(replace(problem, details={**problem.details, "partition": ["2026-01-01", "2026-01-01"]}))
-    assert not of_partition("2026-01-02").ends(item)
-    assert not Outcome(run("clicks"), "clicks", frozenset(("clicks__by_time",)), frozenset(), frozenset(), None).ends(
-        item
-    )
-    assert of_partition("2026-01-01").ends(item)
+def test_runs_that_fail_alike_are_one_problem_but_not_those_of_two_pipelines_in_one_job():
+    first = failed(operated("clicks"), "maintain")
+    assert same(first, failed(operated("clicks"), "maintain"))
+    assert not same(first, failed(operated("others"), "maintain"))
+    assert not same(first, failed(operated("clicks", spans=DAYS), "maintain"))
 
 
 def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_to_do_once():
@@ -109,7 +104,9 @@ def test_what_a_failed_step_says_is_one_sentence_and_its_cause_comes_with_what_t
         ended = dg.materialize([land, also], instance=instance, raise_on_error=False)
         run = instance.get_run_by_id(ended.run_id)
         assert run is not None
-        problem = outcome(instance, run, Watched((), tables)).problem
+        found = ran(instance, run, Watched((), tables))
+    assert found is not None
+    problem = found.problem
     assert problem is not None
     assert set(problem.text) == {
         "Step clicks__user_info failed: user_info: No space left on device; the task is lost (epoch 2; it is planned).",
@@ -149,42 +146,6 @@ def test_an_operation_like_it_is_of_the_same_pipeline():
     assert launching(run) == f"dg launch --job tidegate_maintenance --config-json {config_of_the_step}"
 
 
-def operated(pipeline: str, status: DagsterRunStatus = DagsterRunStatus.SUCCESS, **config: Any) -> DagsterRun:
-    """A run of tidegate_backfill."""
-    tags = {OPERATION_TAG: "backfill", PIPELINE_TAG: pipeline}
-    asked = {"ops": {"release_spans": {"config": config}}}
-    return DagsterRun("tidegate_backfill", run_config=asked, tags=tags, status=status)
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "done", "over"),
-    [
-        ("clicks", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "a"}, True),
-        ("clicks", {"spans": [{"from": "2025-01-01", "to": "2027-01-01"}]}, True),
-        ("clicks", {"spans": [{"from": "2026-01-02", "to": "2026-01-03"}]}, False),
-        ("clicks", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "b"}, False),
-        ("others", {"spans": [{"from": "2026-01-01", "to": "2026-01-02"}], "target": "a"}, False),
-    ],
-)
-def test_a_failed_operation_is_over_with_one_of_the_same_pipeline_that_asks_for_as_much(
-    pipeline: str, done: dict[str, Any], over: bool
-):
-    missed = operated("clicks", spans=[{"from": "2026-01-01", "to": "2026-01-02"}], target="a")
-    asked = {"asked": asked_of(missed), "failed_steps": ["release_spans"], "job": "tidegate_backfill"}
-    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0, details={**NOTHING, **asked})
-    run = operated(pipeline, **done)
-    found = Outcome(run, run.job_name, frozenset(["release_spans"]), frozenset(), frozenset(), None, pipeline)
-    assert found.ends(item) is over
-
-
-def test_two_pipelines_that_fail_in_one_job_are_two_problems():
-    details = {**NOTHING, "job": "tidegate_maintenance", "failed_steps": ["maintain"]}
-    item = Open("run 1", "run-failed", "run 1 failed", "clicks", 0, details=details)
-    other = Problem("run 2", "run-failed", "run 2 failed", pipeline="clicks", details=details)
-    assert same(item, other)
-    assert not same(item, replace(other, pipeline="others"))
-
-
 def lag_of(pipeline: str) -> Problem:
     return Problem(f"lag /lake of_{pipeline} 1", "lag", f"{pipeline} is behind", pipeline=pipeline)
 
@@ -205,13 +166,13 @@ def test_lag_follows_from_a_lost_run_and_from_its_own_step(steps: list[str], exp
         if not steps:  # its process was lost: no step says so
             lost = DagsterRun(job_name="clicks", status=DagsterRunStatus.FAILURE, tags={PIPELINE_TAG: "clicks"})
             run = instance.add_run(lost)
-        problem = outcome(instance, run, found).problem
-    assert problem is not None
-    memory = Memory(open=(Open.of(problem),))
-    now = rooted([lag_of("clicks"), *memory.of_runs()])
-    after, begun, over = memory.compared(now, ())
+        ended = ran(instance, run, found)
+    assert ended is not None
+    assert ended.problem is not None
+    memory = Memory.of(Memory().compared([ended.problem], ())[0].cursor())
+    after, begun, over = memory.compared(rooted([lag_of("clicks"), *memory.open]), ())
     assert ([each.kind for each in begun], over) == ([] if explained else ["lag"], [])
-    assert Open.of(problem) in after.open
+    assert after.open[0] == memory.open[0]
 
 
 def test_what_is_open_is_silent_once_another_problem_explains_it():
@@ -259,62 +220,15 @@ def test_a_run_that_waits_too_long_in_the_queue_is_reported_by_the_queue():
             )
             instance.add_run(waiting)
         now = time.time()
-        assert queued(instance, found, now, {}) is None
-        queue = queued(instance, found, now + 301, known := {})
+        assert queued(instance, found, now) is None
+        queue = queued(instance, found, now + 301)
     assert queue is not None
-    assert known == {}, "both say it in their tags"
     assert queue.title.startswith("1 run has waited in Dagster's queue for up to 5 min")
     assert queue.details["pipelines"] == ["clicks"]
     assert [each.key for each in roots(rooted([lag_of("clicks"), lag_of("orders"), queue]))] == [
         "lag /lake of_orders 1",
         "runs-queued",
     ]
-
-
-def test_the_history_of_a_run_in_the_queue_is_read_once(monkeypatch: pytest.MonkeyPatch):
-    """A whole job of a team's own: neither a tag nor a selection says what it makes."""
-    made = [AssetKey(["clicks", "user_info"]), AssetKey("other")]
-
-    @dg.multi_asset(specs=[dg.AssetSpec(key) for key in made])
-    def own(): ...
-
-    @dg.op
-    def nothing() -> None: ...
-
-    @dg.job
-    def upkeep() -> None:
-        nothing()
-
-    chosen = dg.Definitions([own], jobs=[dg.define_asset_job("own", selection="*"), upkeep])
-    found = Watched((), (WatchedTable("clicks", "user_info", "/lake", ""),), keys={made[0]: "clicks"})
-    reads: list[str] = []
-    read = DagsterInstance.get_records_for_run
-
-    def counted(self: DagsterInstance, run_id: str, *given: Any, **named: Any) -> Any:
-        reads.append(run_id)
-        return read(self, run_id, *given, **named)
-
-    monkeypatch.setattr(DagsterInstance, "get_records_for_run", counted)
-    with DagsterInstance.ephemeral() as instance:
-        place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
-        jobs = [chosen.resolve_job_def(name) for name in ("own", "upkeep")]
-        ids = [
-            instance.create_run_for_job(
-                job, status=DagsterRunStatus.QUEUED, remote_job_origin=place.get_job_origin(job.name)
-            ).run_id
-            for job in jobs
-        ]
-        memory, late = Memory(), time.time() + 301
-        for _ in range(3):
-            memory = Memory.of(memory.cursor())
-            problem = queued(instance, found, late, memory.queue)
-            assert problem is not None
-            assert problem.details["runs"] == ids[:1]
-            assert memory.queue == dict(zip(ids, ["clicks", ""], strict=True))
-        assert sorted(reads) == sorted(ids)
-        instance.delete_run(ids[0])
-        assert queued(instance, found, late, memory.queue) is None
-        assert memory.queue == {ids[1]: ""}
 
 
 def test_a_job_and_a_check_of_ones_own_are_watched(tmp_path: Path, instance: DagsterInstance):
@@ -333,12 +247,13 @@ def test_a_job_and_a_check_of_ones_own_are_watched(tmp_path: Path, instance: Dag
     done = found.resolve_job_def("own").execute_in_process(instance=instance)
     run, of = instance.get_run_by_id(done.run_id), watched(found.get_repository_def())
     assert run is not None
-    assert is_watched(instance, run, of)
-    problem = outcome(instance, run, of).problem
+    found_of_it = ran(instance, run, of)
+    assert found_of_it is not None
+    problem = found_of_it.problem
     assert problem is not None
     assert (problem.kind, problem.pipeline) == ("check-failed", "clicks")
     assert problem.details["failed_checks"] == ["clicks/enriched_click_staged: my_own"]
     others = dg.materialize([other], instance=instance)
     unwatched = instance.get_run_by_id(others.run_id)
     assert unwatched is not None
-    assert not is_watched(instance, unwatched, of)
+    assert ran(instance, unwatched, of) is None

@@ -25,7 +25,8 @@ from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.watched import WatchedTable, watched
 from tidegate.orchestration.alerts import sources
 from tidegate.orchestration.alerts.dagster_problems import Links
-from tidegate.orchestration.alerts.sources import AT_ONCE, asked
+from tidegate.orchestration.alerts.sources import asked
+from tidegate.orchestration.alerts.threads import AT_ONCE
 from tidegate.pipelines.commands import RUN
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.facts.problem import Asked, Problem, Reported
@@ -59,7 +60,7 @@ def test_one_who_never_answers_holds_up_nobody_and_stays_as_it_was(
         return Reported(Asked(1, now))
 
     monkeypatch.setattr(sources, "_unread", unread)
-    monkeypatch.setattr(sources, "_retention", lambda table, before: before)
+    monkeypatch.setattr(sources, "_retention", lambda table, now, before: before)
     old = {f"/lake t{number}": Reported(Asked(1, 0)) for number in (3, 4)}
     found = asked(tables, old, LOG, 7)
     assert {name: each.unread.epoch for name, each in found.items() if each.unread} == {

@@ -5,7 +5,7 @@ import pytest
 from tests.orchestration.services import Webhook, free_port
 from tidegate.orchestration.alerts.channels import Undelivered, address, post
 from tidegate.orchestration.alerts.message import Message
-from tidegate.orchestration.alerts.scrubbing import scrub
+from tidegate.orchestration.alerts.scrubbing import scrub, scrubbed
 from tidegate.pipelines.facts.problem import Problem
 from tidegate.pipelines.sql.compile import MissedKey
 
@@ -30,7 +30,7 @@ def test_the_address_comes_from_the_environment(webhook: Webhook, monkeypatch: p
 def test_secrets_of_the_environment_do_not_leave(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CLICKS_PASSWORD", "hunter2!")
     problem = Problem("run 1", "run-failed", "denied for reader using hunter2!", details={"said": "hunter2!"})
-    post(webhook.url, Message.begun(problem))
+    post(webhook.url, Message.begun(scrubbed(problem)))
     assert "hunter2" not in json.dumps(webhook.messages)
     assert webhook.messages[0]["text"] == "Tidegate: denied for reader using ***"
 
@@ -45,7 +45,7 @@ def test_a_secret_breaks_no_json_and_hides_in_none(webhook: Webhook, monkeypatch
         keys=(MissedKey({"id": 1234, "name": 'quo"ted\\'}, "key-absent@u", "none"),),
         details={"rows": 1234, "reasons": ['1234 and quo"ted\\']},
     )
-    post(webhook.url, Message.begun(problem))
+    post(webhook.url, Message.begun(scrubbed(problem)))
     (reported,) = webhook.messages
     assert (reported["state"], reported["key"], reported["rows"]) == ("open", "run 1234", 1234)
     assert reported["text"].startswith("Tidegate: denied: ***")

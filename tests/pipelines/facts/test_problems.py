@@ -22,6 +22,7 @@ from tidegate.pipelines.facts.problem import Asked, Bounds, InsertScope, Problem
 from tidegate.pipelines.facts.problems import problems
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
 from tidegate.pipelines.lake.layout import Places
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.runner import Runner
@@ -65,6 +66,7 @@ def test_nothing_is_a_problem_of_what_is_up_to_date_and_of_no_lake(made: Handmad
     assert shown(made) == []
     made.lake.root = made.lake.root / "none"
     made.lake.control = made.lake.root / "_control"
+    made.lake.logs = OwnerLogs(made.lake.control)
     assert problems(made.lake, NOW) == []
 
 
@@ -389,7 +391,7 @@ def test_an_epoch_that_nobody_finishes(made: HandmadeLake) -> None:
 def test_what_cannot_be_read_hides_no_other_problem(made: HandmadeLake) -> None:
     made.landed(made.probe, 2, 7, at=NOW, lag_ms=0)
     made.released(2, 1, 2, REASON, matched=7)
-    for file in Path(made.lake.control / "watermarks").rglob("*.parquet"):
+    for file in Path(made.lake.control).rglob("watermarks-*.parquet"):
         file.write_bytes(b"PAR1")
     unread: list[str] = []
     lake = type(made.lake)(made.lake.root)

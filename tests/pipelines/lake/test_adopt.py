@@ -17,6 +17,7 @@ from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
+from tidegate.pipelines.lake.publishers import swap_mark
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import skipping
 from tidegate.pipelines.lake.upkeep import compact, live_files, still_read
@@ -232,7 +233,7 @@ def there_in(file: str) -> set[int]:
 def test_a_target_is_of_who_publishes_first_though_both_begin_at_once(
     table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
 ) -> None:
-    """Looked up before the commit alone, both were let in."""
+    """Looked up before the commit alone, both were let in. Once a generation was swapped in, it alone publishes."""
 
     def publish(lake: str, insert: str, generation: int = 1, role: str = "publish") -> int:
         folder = table / "_data" / insert / f"{lake}-{generation}-{role}"
@@ -258,6 +259,15 @@ def test_a_target_is_of_who_publishes_first_though_both_begin_at_once(
         assert refused.value.state == f"what is there stays; nothing of {insert} was published"
         assert next(turn, None) is None
     assert publish("lake", "b") == 0
-    assert publish("lake", "b", generation=2) == 1
     assert publish("lake", "b", role="notified") == 1
+    assert len(there(table)) == before + 2
+
+    with pytest.raises(LakeError, match="published by b meanwhile"):  # it is not swapped in
+        publish("lake", "b~2", generation=2)
+    marks = {swap_mark("lake", "b"): 2, "lake/insert b~2/publish/2": 0}
+    commit(adopting.there(table), table, [], marks=marks)
+    for role in ("publish", "notified"):
+        with pytest.raises(ConcurrentRun, match="no more: generation 2 has taken its place"):
+            publish("lake", "b", role=role)
+    assert publish("lake", "b~2", generation=2) == 1
     assert len(there(table)) == before + 3

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -24,8 +25,9 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, by_name, commits, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.commits import Removal, commit
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.upkeep import clean_log
 from tidegate.pipelines.location import Location
 
@@ -84,7 +86,8 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_ordinary_commits_list_no_log(table: Path, tmp_path: Path, listings: list[str]) -> None:
-    control, leases = ControlTable(tmp_path, EpochRow), Leases(tmp_path, label="one")
+    logs = OwnerLogs(tmp_path)
+    control, leases = Records(logs, EpochRow), Leases(logs, label="one")
     control.append([EpochRow("t", 1, 1, "source", 0, {}, "d")], application="c", version=1)
     leases.acquire("t")
     listings.clear()
@@ -94,9 +97,10 @@ def test_ordinary_commits_list_no_log(table: Path, tmp_path: Path, listings: lis
         assert add(table, number) == 1
     leases.renew()
     leases.close()
-    assert not listings
+    assert listings == ["__init__"] * 3  # of folders with links, for the checkpoints of the log
     assert there(table) == [0, *range(2, 30)]
-    assert len(DeltaTable(control.path).to_pyarrow_table()) == 29
+    stored = DeltaTable(logs.of("t").path).to_pyarrow_table()
+    assert Counter(stored["kind"].to_pylist()) == {"epochs": 29, "lease": 2}
 
 
 def test_a_checkpoint_lists_no_log_and_is_delta_rs_s(table: Path, listings: list[str]) -> None:

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, StuckRow, VerdictRow, WatermarkRow, delta_log
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import Leases, read_leases
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.records import NewerRecord, Record
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import live_files, remove_dead
@@ -26,12 +27,12 @@ def row(owner: str, epoch: int, generation: int = 1, **plan: object) -> EpochRow
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> ControlTable[EpochRow]:
-    return ControlTable(tmp_path, EpochRow)
+def table(tmp_path: Path) -> Records[EpochRow]:
+    return Records(OwnerLogs(tmp_path), EpochRow)
 
 
 @pytest.mark.parametrize("owner", ["clicks", "insert clicks", "a/b", "100%", "ü ber", "x=y", "it's"])
-def test_rows_come_back_by_owner_whatever_it_is_called(table: ControlTable[EpochRow], owner: str) -> None:
+def test_rows_come_back_by_owner_whatever_it_is_called(table: Records[EpochRow], owner: str) -> None:
     table.append([row(owner, 1, a=1)], application=f"{owner}/plan", version=1)
     table.append([row("another", 1)], application="another", version=1)
 
@@ -40,7 +41,7 @@ def test_rows_come_back_by_owner_whatever_it_is_called(table: ControlTable[Epoch
     assert table.owners() == sorted([owner, "another"])
 
 
-def test_a_version_that_is_not_greater_writes_nothing(table: ControlTable[EpochRow]) -> None:
+def test_a_version_that_is_not_greater_writes_nothing(table: Records[EpochRow]) -> None:
     assert table.append([row("t", 1, first=True)], application="t/plan", version=1)
     assert not table.append([row("t", 1, first=False)], application="t/plan", version=1)
     assert not table.append([row("t", 0)], application="t/plan", version=0)
@@ -49,7 +50,7 @@ def test_a_version_that_is_not_greater_writes_nothing(table: ControlTable[EpochR
 
 
 def test_the_newest_row_is_of_the_newest_generation_even_when_an_older_one_has_more_epochs(
-    table: ControlTable[EpochRow],
+    table: Records[EpochRow],
 ) -> None:
     for epoch in (1, 2, 3):
         table.append([row("t", epoch)], application="t/1", version=epoch)
@@ -62,39 +63,39 @@ def test_the_newest_row_is_of_the_newest_generation_even_when_an_older_one_has_m
 
 
 def test_the_newest_row_is_found_where_compaction_has_put_generations_together(
-    table: ControlTable[EpochRow],
+    table: Records[EpochRow],
 ) -> None:
     for epoch in range(1, 11):
         table.append([row("t", epoch)], application="t/1", version=epoch)
     for epoch in range(1, 4):
         table.append([row("t", epoch, generation=2)], application="t/2", version=epoch)
-    table.compact()
+    _compacted(table)
     table.append([row("t", 4, generation=2)], application="t/2", version=4)
     found = [table.last("t"), table.last("t", 2), table.last("t", 1), table.last("t", 3)]
     assert [item and (item.generation, item.epoch) for item in found] == [(2, 4), (2, 4), (1, 10), None]
 
 
-def test_compaction_changes_no_row(table: ControlTable[EpochRow]) -> None:
+def test_compaction_changes_no_row(table: Records[EpochRow]) -> None:
     for epoch in range(1, 12):
         table.append([row("t", epoch, n=epoch)], application="t", version=epoch)
     before = table.rows("t")
-    table.compact()
+    _compacted(table)
 
     assert table.rows("t") == before
     assert [found.epoch for found in table.rows("t", epoch=7)] == [7]
     assert table.last("t") == row("t", 11, n=11)
-    assert not ControlTable(Path(table.path).parent, EpochRow).append([row("t", 11)], application="t", version=11)
+    assert not Records(OwnerLogs(table.logs.control), EpochRow).append([row("t", 11)], application="t", version=11)
 
 
 def test_two_writers_of_one_version_leave_one_row(tmp_path: Path) -> None:
     def write(number: int) -> None:
-        ControlTable(tmp_path, EpochRow).append([row("t", 1, by=number)], application="t", version=1)
+        Records(OwnerLogs(tmp_path), EpochRow).append([row("t", 1, by=number)], application="t", version=1)
 
-    ControlTable(tmp_path, EpochRow).create()
+    OwnerLogs(tmp_path).of("t").create()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
 
-    assert len(ControlTable(tmp_path, EpochRow).rows("t")) == 1
+    assert len(Records(OwnerLogs(tmp_path), EpochRow).rows("t")) == 1
 
 
 def test_a_lake_keeps_its_identity(tmp_path: Path) -> None:
@@ -102,10 +103,12 @@ def test_a_lake_keeps_its_identity(tmp_path: Path) -> None:
     assert Lake(tmp_path / "lake").id != Lake(tmp_path / "other").id
 
 
-def test_a_table_of_an_older_version_is_read_and_takes_the_new_columns(tmp_path: Path) -> None:
+def test_a_record_of_an_older_version_is_read_and_takes_the_new_fields(tmp_path: Path) -> None:
     young = {"late", "alignment"}
     columns = [
-        (each.name, each.type, field(default=None, metadata=each.metadata))
+        (each.name, each.type, field(default=each.default, default_factory=each.default_factory))
+        if each.default_factory is MISSING or each.default is not MISSING
+        else (each.name, each.type, field(default_factory=each.default_factory))
         for each in fields(WatermarkRow)[len(fields(Record)) :]
         if each.name not in young
     ]
@@ -115,34 +118,40 @@ def test_a_table_of_an_older_version_is_read_and_takes_the_new_columns(tmp_path:
         "t", 1, 1, 5, 10, 7, False, splits=[{"split": "0", "timestamp": 7, "use_processing_time": False}]
     )
     stored = {name: value for name, value in vars(first).items() if name not in young}
-    ControlTable(tmp_path, old_row).append([old_row(**stored)], application="t", version=1)
-    table = ControlTable(tmp_path, WatermarkRow)
+    Records(OwnerLogs(tmp_path), old_row).append([old_row(**stored)], application="t", version=1)
+    table = Records(OwnerLogs(tmp_path), WatermarkRow)
     assert table.rows("t") == [first]
 
     second = replace(first, epoch=2, late=3, alignment={"group": "g"})
     assert table.append([second], application="t", version=2)
     assert table.rows("t") == [first, second]
-    table.compact()
-    assert ControlTable(tmp_path, WatermarkRow).rows("t") == [first, second]
+    _compacted(table)
+    assert Records(OwnerLogs(tmp_path), WatermarkRow).rows("t") == [first, second]
 
 
-def _many(table: ControlTable[EpochRow], *spans: tuple[int, int, int]) -> None:
+def _compacted(table: Records[Any]) -> None:
+    for log in table.logs.there():
+        while log.together() > 0:
+            pass
+
+
+def _many(table: Records[EpochRow], *spans: tuple[int, int, int]) -> None:
     """Rows of (generation, first epoch, how many), a commit each."""
     for number, (generation, first, count) in enumerate(spans):
         rows = [row("t", epoch, generation) for epoch in range(first, first + count)]
-        table.append(rows, application="t", version=table.version("t") + 1 + number)
+        table.append(rows, application="t", version=table.logs.of("t").version("t") + 1 + number)
 
 
 def test_put_together_every_row_is_found_as_before_by_who_had_the_table_open_and_by_who_opens_it(
-    table: ControlTable[EpochRow], tmp_path: Path
+    table: Records[EpochRow], tmp_path: Path
 ) -> None:
     _many(table, (1, 1, 700), (1, 701, 700), *((1, epoch, 1) for epoch in range(1401, 1420)), (2, 1, 2500))
     _many(table, *((2, epoch, 1) for epoch in range(2501, 2520)))
     table.append([row("other", 1)], application="other", version=1)
     before, newest = table.rows("t"), table.last("t")
 
-    assert table.together("t") > 0
-    for reader in (table, ControlTable(tmp_path, EpochRow)):
+    assert table.logs.of("t").together() > 0
+    for reader in (table, Records(OwnerLogs(tmp_path), EpochRow)):
         assert reader.rows("t") == before
         assert reader.last("t") == newest
         assert reader.rows("other") == [row("other", 1)]
@@ -153,41 +162,44 @@ def test_put_together_every_row_is_found_as_before_by_who_had_the_table_open_and
             assert reader.rows("t", generation=generation, epoch=epoch) == [row("t", epoch, generation)]
 
 
-def test_a_full_block_is_not_written_again(table: ControlTable[EpochRow]) -> None:
+def test_a_full_block_is_not_written_again(table: Records[EpochRow]) -> None:
     _many(table, (1, 1, 1500), (1, 1501, 1500))
-    table.together("t")
-    full = {file.path for file in table._files() if file.epochs[1] < 2000}
+    table.logs.of("t").together()
+    full = {file.path for file in table.logs.of("t")._files() if file.epochs[1] < 2000}
     _many(table, *((1, epoch, 1) for epoch in range(3001, 3030)))
-    table.together("t")
-    assert full <= {file.path for file in table._files()}
-    assert table.together("t") == 0
-    assert len(table._files()) <= 5
+    table.logs.of("t").together()
+    assert full <= {file.path for file in table.logs.of("t")._files()}
+    assert table.logs.of("t").together() == 0
+    assert len(table.logs.of("t")._files()) <= 5
 
 
 def test_another_commit_in_between_makes_putting_together_give_up(
-    table: ControlTable[EpochRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: Records[EpochRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _many(table, *((1, epoch, 1) for epoch in range(1, 40)))
-    written = table._written
+    log = table.logs.of("t")
+    written = log._written
 
-    def beside(owner: str, part: pa.Table) -> Any:
-        ControlTable(tmp_path, EpochRow).append([row("t", 99)], application="beside", version=1)
-        return written(owner, part)
+    def beside(kind: str, part: pa.Table, **how: Any) -> Any:
+        Records(OwnerLogs(tmp_path), EpochRow).append([row("t", 99)], application="beside", version=1)
+        return written(kind, part, **how)
 
-    monkeypatch.setattr(table, "_written", beside)
-    assert table.together("t") == 0
+    monkeypatch.setattr(log, "_written", beside)
+    assert table.logs.of("t").together() == 0
     assert [found.epoch for found in table.rows("t")] == [*range(1, 40), 99]
-    assert not (table.path / "_blocks").files()
+    assert not [file for file in table.logs.of("t").path.files() if "together" in file.name]
 
 
 def test_what_a_look_decodes_does_not_grow_with_the_history(
-    table: ControlTable[EpochRow], monkeypatch: pytest.MonkeyPatch
+    table: Records[EpochRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decoded_by_a_look() -> int:
         found: list[int] = []
         of = EpochRow.from_row.__func__  # type: ignore[attr-defined]
         with monkeypatch.context() as patched:
-            patched.setattr(EpochRow, "from_row", classmethod(lambda cls, row: found.append(1) or of(cls, row)))
+            patched.setattr(
+                EpochRow, "from_row", classmethod(lambda cls, owner, row: found.append(1) or of(cls, owner, row))
+            )
             newest = table.last("t")
             table.rows("t", generation=1, epoch=newest.epoch)
             table.rows("t", generation=1, epoch=1)
@@ -195,40 +207,43 @@ def test_what_a_look_decodes_does_not_grow_with_the_history(
         return len(found)
 
     _many(table, (1, 1, 400))
-    table.together("t")
+    table.logs.of("t").together()
     young = decoded_by_a_look()
     _many(table, *((1, 401 + 5_000 * number, 5_000) for number in range(8)))
-    table.together("t")
+    table.logs.of("t").together()
     assert decoded_by_a_look() <= young
-    assert len(table._files()) <= 20
-    assert sum(map(len, table._decoded._cached.values())) <= 2_048
+    assert len(table.logs.of("t")._files()) <= 20
+    assert sum(map(len, table.logs.decoded._cached.values())) <= 2_048
 
 
-def test_an_append_cleans_no_log(table: ControlTable[EpochRow]) -> None:
+def test_an_append_cleans_no_log(table: Records[EpochRow]) -> None:
     """It would list all of it."""
     _many(table, (1, 1, 1))
-    DeltaTable(table.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    DeltaTable(table.logs.of("t").path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
-    assert len((table.path / "_delta_log").files(".json")) == 131
+    assert len((table.logs.of("t").path / "_delta_log").files(".json")) == 131
 
 
 def test_a_reader_of_an_older_version_reads_all_rows_or_says_that_files_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Upkeep removes what was put together ten minutes ago, and its next checkpoint does not list it any more."""
-    table: ControlTable[EpochRow] = ControlTable(tmp_path, EpochRow)
+    table: Records[EpochRow] = Records(OwnerLogs(tmp_path), EpochRow)
     _many(table, *((1, epoch, 1) for epoch in range(1, 61)))
-    rows, held = table.rows("t"), delta_log.opened(table.path)
-    table.compact()
+    rows, held = table.rows("t"), delta_log.opened(table.logs.of("t").path)
+    _compacted(table)
     with monkeypatch.context() as patched:  # another process that does not look at the log again
         patched.setattr(delta_log, "opened", lambda *_: held)
-        assert ControlTable(tmp_path, EpochRow).rows("t") == rows
-    assert sum(remove_dead(table.path, live_files(table.path), keep=timedelta(0), hidden=True)) == 60
+        assert Records(OwnerLogs(tmp_path), EpochRow).rows("t") == rows
+    assert (
+        sum(remove_dead(table.logs.of("t").path, live_files(table.logs.of("t").path), keep=timedelta(0), hidden=True))
+        == 60
+    )
     with monkeypatch.context() as patched:
         patched.setattr(delta_log, "opened", lambda *_: held)
         with pytest.raises(LakeError, match="No such file"):
-            ControlTable(tmp_path, EpochRow).rows("t")
-    assert table.rows("t") == ControlTable(tmp_path, EpochRow).rows("t") == rows
+            Records(OwnerLogs(tmp_path), EpochRow).rows("t")
+    assert table.rows("t") == Records(OwnerLogs(tmp_path), EpochRow).rows("t") == rows
 
 
 DAMAGE = {
@@ -240,20 +255,14 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize(
-    ("record", "remedy"), [(EpochRow, "back from a backup"), (StuckRow, "remove .*nothing is decided by it")]
-)
-def test_a_damaged_table_says_which_file_to_bring_back(
-    tmp_path: Path, damage: str, record: type[EpochRow] | type[StuckRow], remedy: str
-) -> None:
-    row: Any = EpochRow("t", 1, 1, "source", 0, {}, "d") if record is EpochRow else StuckRow("t", 1, 1, 0, 0)
-    ControlTable(tmp_path, record).append([row], application="a", version=1)
-    (data,) = (tmp_path / record.table).glob("*.parquet")
-    log = max((tmp_path / record.table / "_delta_log").glob("*.json"))
-    DAMAGE[damage](data, log)
-    with pytest.raises(LakeError, match=remedy) as caught:
-        ControlTable(tmp_path, record).last("t")
-    assert str(tmp_path / record.table) in caught.value.where
+def test_a_damaged_log_says_which_file_to_bring_back(tmp_path: Path, damage: str) -> None:
+    Records(OwnerLogs(tmp_path), EpochRow).append([row("t", 1)], application="a", version=1)
+    path = OwnerLogs(tmp_path).of("t").path
+    (data,) = Path(path).glob("*.parquet")
+    DAMAGE[damage](data, max((Path(path) / "_delta_log").glob("*.json")))
+    with pytest.raises(LakeError, match="back from a backup") as caught:
+        Records(OwnerLogs(tmp_path), EpochRow).last("t")
+    assert str(path) in caught.value.where
 
 
 @dataclass(frozen=True)
@@ -264,7 +273,7 @@ class Newer(EpochRow):
 
 
 def test_a_column_of_a_newer_tidegate_is_refused_and_upkeep_does_not_lose_it(tmp_path: Path) -> None:
-    newer, older = ControlTable(tmp_path, Newer), ControlTable(tmp_path, EpochRow)
+    newer, older = Records(OwnerLogs(tmp_path), Newer), Records(OwnerLogs(tmp_path), EpochRow)
     older.append([row("t", 1)], application="t", version=1)
     for epoch in range(2, 25):
         made = Newer("t", 1, epoch, "source", 5, {}, "digest", paused=epoch)
@@ -276,11 +285,11 @@ def test_a_column_of_a_newer_tidegate_is_refused_and_upkeep_does_not_lose_it(tmp
     ) as e:
         older.last("t")
     assert (e.value.where, e.value.state) == (
-        "t, generation 1, epoch 24 of the lake's table epochs",
+        "t, generation 1, epoch 24 of the lake's epochs",
         "nothing was changed",
     )
     assert "install the Tidegate that wrote it" in e.value.next_command
-    older.compact()
+    _compacted(older)
     assert [found.paused for found in newer.rows("t", since=2)] == list(range(2, 25))
 
 
@@ -304,9 +313,9 @@ def test_what_a_row_stores_with_a_field_of_a_newer_tidegate_is_refused_by_its_ro
 
 
 def test_a_lease_with_a_field_of_a_newer_tidegate_is_refused(tmp_path: Path) -> None:
-    Leases(tmp_path, label="x").acquire("clicks")
-    path = str(tmp_path / "leases")
-    stored = DeltaTable(path).to_pyarrow_table().append_column("paused", pa.array([1]))
-    write_deltalake(path, stored, mode="overwrite", schema_mode="overwrite", partition_by=["owner"])
-    with pytest.raises(NewerRecord, match="wrote this Lease: this one does not know its paused"):
-        read_leases(tmp_path)
+    Leases(OwnerLogs(tmp_path), label="x").acquire("clicks")
+    path = OwnerLogs(tmp_path).of("clicks").path
+    paused = """regexp_replace(record, '^.', '{"paused":1,')"""
+    DeltaTable(str(path)).update(updates={"record": paused}, predicate="kind = 'lease'")
+    with pytest.raises(NewerRecord, match="wrote this LeaseRow: this one does not know its paused"):
+        read_leases(OwnerLogs(tmp_path))

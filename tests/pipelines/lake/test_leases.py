@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any
 import pytest
 from deltalake.exceptions import DeltaError
 
+from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, Reservation, read_leases
+from tidegate.pipelines.lake.owner_log import OwnerLog, OwnerLogs
+from tidegate.pipelines.lake.records import EpochRow
 from tidegate.pipelines.progress import SilentProgress
 
 HOLD = """
 import sys
-from pathlib import Path
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.leases import Leases
-leases = Leases(Path(sys.argv[1]), label="another run")
+leases = Leases(OwnerLogs(sys.argv[1]), label="another run")
 leases.acquire("clicks")
 print("held", flush=True)
 sys.stdin.read()
@@ -26,7 +31,7 @@ sys.stdin.read()
 
 
 def test_a_second_runner_reads_who_holds_it(tmp_path: Path) -> None:
-    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    first, second = Leases(OwnerLogs(tmp_path), label="first"), Leases(OwnerLogs(tmp_path), label="second")
     first.acquire("clicks")
     first.acquire("clicks")
     second.acquire("users")
@@ -35,13 +40,13 @@ def test_a_second_runner_reads_who_holds_it(tmp_path: Path) -> None:
         second.acquire("clicks")
     first.close()
     second.acquire("clicks")
-    assert {lease.label for lease in read_leases(tmp_path, "clicks")} == {"second"}
+    assert {lease.label for lease in read_leases(OwnerLogs(tmp_path), "clicks")} == {"second"}
 
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        mine = Leases(tmp_path, label="mine")
+        mine = Leases(OwnerLogs(tmp_path), label="mine")
         with pytest.raises(LeaseHeld, match="another run"):
             mine.acquire("clicks")
         other.kill()
@@ -50,28 +55,46 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_an_abandoned_runner_of_this_process_holds_nothing(tmp_path: Path) -> None:
-    first = Leases(tmp_path, label="first")
+    first = Leases(OwnerLogs(tmp_path), label="first")
     first.acquire("clicks")
     first.abandon()
 
-    Leases(tmp_path, label="second").acquire("clicks")
+    Leases(OwnerLogs(tmp_path), label="second").acquire("clicks")
 
 
 def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1_700_000_000_000]
+    """Its time is that of its heartbeat in the lake; its own clock is an hour behind."""
     monkeypatch.setattr("tidegate.pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
-    there = Leases(tmp_path, label="there", clock=lambda: now[0])
+    logs = OwnerLogs(tmp_path)
+    there = Leases(logs, label="there", clock=lambda: system_clock() - 3_600_000)
     there.acquire("clicks")
+    record(logs, 1)
     monkeypatch.undo()
-    here = Leases(tmp_path, label="here", clock=lambda: now[0])
+    here = Leases(OwnerLogs(tmp_path), label="here")
 
     with pytest.raises(LeaseHeld, match="on elsewhere"):
         here.acquire("clicks")
-    now[0] += TIME_TO_LIVE_MS + 1
+    later(tmp_path, there)
     here.acquire("clicks")
     there.renew()
     with pytest.raises(LeaseHeld, match="being worked on"):
+        record(logs, 2)  # it slept before the commit
+    with pytest.raises(LeaseHeld, match="being worked on"):
         there.acquire("clicks")
+    assert [row.epoch for row in Records(logs, EpochRow).rows("clicks")] == [1]
+
+
+def record(logs: OwnerLogs, epoch: int) -> None:
+    row = EpochRow("clicks", 1, epoch, "source", 0, {})
+    Records(logs, EpochRow).append([row], application="plan", version=epoch)
+
+
+def later(control: Path, *runners: Leases) -> None:
+    """The runners' last sign of life in the lake is older than a lease lives."""
+    names = [control / "runners" / each.holder for each in runners]
+    for file in names or [*control.rglob("lease-*.parquet")]:
+        at = file.stat().st_mtime - TIME_TO_LIVE_MS / 1000 - 1
+        os.utime(file, (at, at))
 
 
 def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
@@ -80,7 +103,7 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
     def full(*_: object, **__: object) -> None:
         raise DeltaError("No space left on device")
 
-    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    first, second = Leases(OwnerLogs(tmp_path), label="first"), Leases(OwnerLogs(tmp_path), label="second")
     first.acquire("clicks")
     with monkeypatch.context() as disk:
         disk.setattr("tidegate.pipelines.lake.commits.commit", full)
@@ -91,19 +114,19 @@ def test_a_lease_whose_end_cannot_be_written_is_over_and_its_loss_is_logged(
 
 READ_AND_LEAVE = """
 import sys
-from pathlib import Path
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.leases import read_leases
-print(*sorted(lease.owner for lease in read_leases(Path(sys.argv[1]))), sep="\\n")
+print(*sorted(lease.owner for lease in read_leases(OwnerLogs(sys.argv[1]))), sep="\\n")
 """
 
 
 def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> None:
     """Arrow's threads once held a file system of Python's past the answer: about every second process was aborted."""
     owners = sorted(["clicks", "a b", "schrägé", "100%25", "it's"])
-    leases = Leases(tmp_path, label="all")
+    leases = Leases(OwnerLogs(tmp_path), label="all")
     for owner in owners:
         leases.acquire(owner)
-        assert [lease.owner for lease in read_leases(tmp_path, owner)] == [owner]
+        assert [lease.owner for lease in read_leases(OwnerLogs(tmp_path), owner)] == [owner]
     readers = [
         subprocess.Popen([sys.executable, "-c", READ_AND_LEAVE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         for _ in range(6)
@@ -113,15 +136,16 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damaged", ["*.parquet", "_delta_log/*.json"])
-def test_damaged_leases_say_that_they_may_be_removed(tmp_path: Path, damaged: str) -> None:
-    leases = Leases(tmp_path, label="one")
+def test_damaged_leases_say_what_to_bring_back(tmp_path: Path, damaged: str) -> None:
+    leases = Leases(OwnerLogs(tmp_path), label="one")
     leases.acquire("t")
-    for file in (tmp_path / "leases").glob(damaged):
+    path = OwnerLogs(tmp_path).of("t").path
+    for file in Path(path).glob(damaged):
         file.write_text("no Parquet, no JSON")
-    with pytest.raises(LakeError, match="it only says who works on what"):
-        Leases(tmp_path, label="two").acquire("t")
-    with pytest.raises(LakeError, match="it only says who works on what"):
-        read_leases(tmp_path)
+    with pytest.raises(LakeError, match=f"bring {path} back from a backup"):
+        Leases(OwnerLogs(tmp_path), label="two").acquire("t")
+    with pytest.raises(LakeError, match=f"bring {path} back from a backup"):
+        read_leases(OwnerLogs(tmp_path))
     leases.close()  # on the way out of an error: it must not take that error's place
 
 
@@ -130,21 +154,21 @@ def test_of_two_that_take_a_lease_at_once_one_gets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """Both have seen that it is free; the second one writes while the first one is about to."""
-    first, second = Leases(tmp_path, label="first"), Leases(tmp_path, label="second")
+    first, second = Leases(OwnerLogs(tmp_path), label="first"), Leases(OwnerLogs(tmp_path), label="second")
     if before:
-        with contextlib.closing(Leases(tmp_path, label="before")) as gone:
+        with contextlib.closing(Leases(OwnerLogs(tmp_path), label="before")) as gone:
             gone.acquire("clicks")
-    write, turn = Leases._write, iter([True])
+    write, turn = OwnerLog.append_after, iter([True])
 
-    def overtaken(self: Leases, *args: Any) -> None:
-        if self is first and next(turn, False):
+    def overtaken(self: OwnerLog, *args: Any) -> None:
+        if next(turn, False):
             second.acquire("clicks")
         write(self, *args)
 
-    monkeypatch.setattr(Leases, "_write", overtaken)
+    monkeypatch.setattr(OwnerLog, "append_after", overtaken)
     with pytest.raises(LeaseHeld, match="second, process"):
         first.acquire("clicks")
-    assert [lease.label for lease in read_leases(tmp_path, "clicks") if not lease.released] == ["second"]
+    assert [lease.label for lease in read_leases(OwnerLogs(tmp_path), "clicks") if not lease.released] == ["second"]
     second.renew()
     second.acquire("clicks")
 
@@ -154,37 +178,37 @@ def test_of_two_that_take_a_lease_at_once_one_gets_it(
 
 def test_what_is_handed_on_is_the_next_runner_s_of_the_same_run_alone(tmp_path: Path) -> None:
     run, again = Reservation("run 1", "run 1"), Reservation("run 2", "run 2")
-    first = Leases(tmp_path, label="first step", reservation=run)
+    first = Leases(OwnerLogs(tmp_path), label="first step", reservation=run)
     first.acquire("clicks")
     with pytest.raises(LeaseHeld, match="first step"):  # it is at work: not even the run's other steps
-        Leases(tmp_path, label="second step", reservation=run).acquire("clicks")
+        Leases(OwnerLogs(tmp_path), label="second step", reservation=run).acquire("clicks")
     first.hand_on("clicks")
     first.close()
-    for other in (Leases(tmp_path, label="x"), Leases(tmp_path, label="y", reservation=again)):
+    for other in (Leases(OwnerLogs(tmp_path), label="x"), Leases(OwnerLogs(tmp_path), label="y", reservation=again)):
         with pytest.raises(LeaseHeld, match="run 1, process"):
             other.acquire("clicks")
-    second = Leases(tmp_path, label="second step", reservation=run)
+    second = Leases(OwnerLogs(tmp_path), label="second step", reservation=run)
     second.acquire("clicks")
     second.close()
-    Leases(tmp_path, label="x").acquire("clicks")
+    Leases(OwnerLogs(tmp_path), label="x").acquire("clicks")
 
 
 def test_what_nobody_of_the_run_has_taken_up_is_free_at_its_end(tmp_path: Path) -> None:
     run = Reservation("run 1", "run 1")
     for owner in ("clicks", "users"):
-        with contextlib.closing(Leases(tmp_path, label="step", reservation=run)) as leases:
+        with contextlib.closing(Leases(OwnerLogs(tmp_path), label="step", reservation=run)) as leases:
             leases.acquire(owner)
             leases.hand_on(owner)
-    run.end(tmp_path)
-    assert [lease.released for lease in read_leases(tmp_path)] == [True, True]
+    run.end(OwnerLogs(tmp_path))
+    assert [lease.released for lease in read_leases(OwnerLogs(tmp_path))] == [True, True]
 
 
 HAND_ON = """
 import sys
-from pathlib import Path
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.leases import Leases, Reservation
 process = {"own": None, "parent": int(sys.argv[2]), "unknown": 0}[sys.argv[3]]
-leases = Leases(Path(sys.argv[1]), label="step", reservation=Reservation("run 1", "run 1", process))
+leases = Leases(OwnerLogs(sys.argv[1]), label="step", reservation=Reservation("run 1", "run 1", process))
 leases.acquire("clicks")
 leases.hand_on("clicks")
 print("handed on", flush=True)
@@ -195,14 +219,11 @@ sys.stdin.read()
 @pytest.mark.parametrize("process", ["own", "parent", "unknown"])
 def test_a_dead_run_keeps_nothing(tmp_path: Path, process: str) -> None:
     """Whichever process was the run's: the step's, one that goes on (and is ended here), one that nobody knows."""
-    now = [0]
     sleeper = subprocess.Popen(["cat"], stdin=PIPE)
     command = [sys.executable, "-c", HAND_ON, str(tmp_path), str(sleeper.pid), process]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as step:
         assert step.stdout.readline() == "handed on\n"
-        (lease,) = read_leases(tmp_path)
-        now[0] = lease.held_at
-        mine = Leases(tmp_path, label="mine", clock=lambda: now[0])
+        mine = Leases(OwnerLogs(tmp_path), label="mine")
         with pytest.raises(LeaseHeld, match="run 1"):
             mine.acquire("clicks")
         step.kill()
@@ -211,14 +232,15 @@ def test_a_dead_run_keeps_nothing(tmp_path: Path, process: str) -> None:
             mine.acquire("clicks")
     sleeper.kill()
     sleeper.wait()
-    now[0] += TIME_TO_LIVE_MS + 1 if process == "unknown" else 0
+    if process == "unknown":
+        later(tmp_path)
     mine.acquire("clicks")
 
 
 def test_a_runner_waits_for_all_that_it_needs_in_the_order_of_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, mine = Leases(tmp_path, label="other"), Leases(tmp_path, label="mine")
+    other, mine = Leases(OwnerLogs(tmp_path), label="other"), Leases(OwnerLogs(tmp_path), label="mine")
     other.acquire("b")
     looked: list[float] = []
 
@@ -236,7 +258,7 @@ def test_a_runner_waits_for_all_that_it_needs_in_the_order_of_names(
 
 
 def test_a_runner_that_has_waited_for_long_enough_says_who_holds_it(tmp_path: Path) -> None:
-    other, mine = Leases(tmp_path, label="other"), Leases(tmp_path, label="mine")
+    other, mine = Leases(OwnerLogs(tmp_path), label="other"), Leases(OwnerLogs(tmp_path), label="mine")
     other.acquire("b")
     with pytest.raises(LeaseHeld, match="other, process"):
         mine.wait_for(["b"], 0.01, SilentProgress())

@@ -16,10 +16,10 @@ from tidegate.pipelines.pictures import bar_of, outcomes, watermarks
 from tidegate.pipelines.pictures.svg import (
     Bar,
     Line,
+    Picture,
     Span,
     length,
     lying,
-    markdown,
     moment,
     round_times,
     stacked,
@@ -79,7 +79,7 @@ def test_a_bar_is_an_epoch(epoch: ReleasedEpoch, parts: list[tuple[str, int]], s
 
 
 def test_what_each_epoch_left_waiting_is_on_its_bar_and_what_waits_now_behind_all() -> None:
-    drawn = outcomes([released({"to:publish": 3})] * 3, [7, 0, None], waiting=12)
+    drawn = "".join(outcomes([released({"to:publish": 3})] * 3, [7, 0, None], waiting=12).parts)
     title = "epoch 7, published: 3 to publish"
     assert re.findall("<title>(.*?)</title>", drawn) == [f"{title}; 7 left waiting", title, title, "12 rows wait"]
     assert [bar.count('class="wait"') for bar in drawn.split("</g>")] == [1, 0, 0, 1, 0]
@@ -98,8 +98,7 @@ def log_row(*splits: SplitWatermark) -> WatermarkRow:
 def test_each_split_has_a_bar_up_to_its_watermark_the_furthest_behind_first() -> None:
     drawn = watermarks(log_row(split("b", 9_000), split("a", 5_000), split("c", 7_000, idle=True)), blocked=["b"])
     assert drawn is not None
-    drawn = drawn.svg
-    assert drawn is not None
+    drawn = "".join(drawn.parts)
     names = re.findall('class="name"[^>]*>(.*?)<', drawn)
     assert names == ["a", "c", "b"]
     assert re.findall('class="(good|mute|bad)"', drawn) == ["good", "mute", "bad"]
@@ -109,8 +108,7 @@ def test_splits_that_are_too_many_to_draw_are_counted_on_a_last_line() -> None:
     for splits, last in ((30, "s29"), (31, "and 1 further on"), (64, "and 34 further on")):
         drawn = watermarks(log_row(*(split(f"s{number}", 1_000 + number) for number in reversed(range(splits)))))
         assert drawn is not None
-        drawn = drawn.svg
-        assert drawn is not None
+        drawn = "".join(drawn.parts)
         names = re.findall('class="name"[^>]*>(.*?)<', drawn)
         assert names[:30] == [f"s{number}" for number in range(30)]
         assert names[-1] == last
@@ -124,9 +122,8 @@ def test_splits_that_emitted_no_time_make_no_picture() -> None:
 
 
 def test_a_picture_in_markdown_needs_nothing_beside_it() -> None:
-    text = markdown(
-        outcomes([released({"to:publish": 3})], [1], 1), "rows", [("good", "published"), ("wait", "waiting")]
-    )
+    key = [("good", "published"), ("wait", "waiting")]
+    text = replace(outcomes([released({"to:publish": 3})], [1], 1), label="rows", key=key).markdown()
     found = re.fullmatch(r"!\[rows\]\(data:image/svg\+xml;base64,([^)]+)\)", text)
     alone = b64decode(found.group(1)).decode()
     root = ElementTree.fromstring(alone)
@@ -161,6 +158,15 @@ def test_pictures_of_a_single_point_are_whole() -> None:
         stacked([Bar("1", [("good", 0)], "none")], "one"),
         lying([("a", 1, "warn")], "one"),
     ):
-        ElementTree.fromstring(f"<all>{drawn}</all>")
-        assert "nan" not in drawn.lower()
+        ElementTree.fromstring(drawn.svg)
+        assert "nan" not in drawn.svg.lower()
     assert moment(0, 1) == "00:00:00"
+
+
+def test_a_key_that_is_wider_than_the_picture_goes_on_below() -> None:
+    names = [(f"c{number}", f"source {number} " + "x" * 60) for number in range(3)]
+    root = ElementTree.fromstring(Picture(100, "none", (), names).svg)
+    places = [(float(each.get("x", 0)), float(each.get("y", 0))) for each in root.iter("text")]
+    assert [x for x, _ in places] == [167, 167, 167]
+    assert [y for _, y in places] == [118, 148, 178]
+    assert root.get("viewBox") == "0 0 1040 190"

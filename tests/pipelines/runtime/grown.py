@@ -76,9 +76,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     found: Counter[str] = Counter()
     of = Record.from_row.__func__  # type: ignore[attr-defined]
 
-    def seen(cls: type[Record], row: Mapping[str, Any]) -> Record:
+    def seen(cls: type[Record], owner: str, row: Mapping[str, Any]) -> Record:
         found[cls.table] += 1
-        return of(cls, row)
+        return of(cls, owner, row)
 
     with monkeypatch.context() as patched:
         patched.setattr(Record, "from_row", classmethod(seen))

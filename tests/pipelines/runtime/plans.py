@@ -19,7 +19,7 @@ def release(insert: str, epoch: int, *takes: Taken, bounds: Bounds | None = None
     """An epoch that takes this, in event time where there are `bounds`."""
     if bounds is not None:
         takes = tuple(replace(item, fresh=bounds.takes(item.after, item.upto)) for item in takes)
-    ordinary: dict[str, Any] = {"generation": 1, "kind": "release", "instant": 0, "pins": (), "computes": ""}
+    ordinary: dict[str, Any] = {"kind": "release", "instant": 0, "pins": (), "computes": ""}
     ordinary["on_unmatched"] = "quarantine"
     return ReleasePlan(insert=insert, epoch=epoch, takes=takes, bounds=bounds, **{**ordinary, **given})
 

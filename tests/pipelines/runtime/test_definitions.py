@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.copies import kept_files
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.runtime.plays import taken_up
@@ -23,7 +24,7 @@ from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError, SourceError
 from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
@@ -55,8 +56,7 @@ INSERT INTO enriched SELECT c.user_id, c.item, u.gender FROM clicks AS c
 
 def tree(folder: Path) -> dict[str, int]:
     """Every file of a lake but the leases', and how long it is."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.stat().st_size for path in files if "leases" not in path.parts}
+    return {str(path): path.stat().st_size for path in kept_files(folder)}
 
 
 USER = {"user_id": 1, "gender": "f"}
@@ -120,11 +120,13 @@ def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness)
 
 
 @pytest.mark.parametrize(("other", "made"), [(FORMAT + 1, "a newer"), (FORMAT - 1, "an older")])
-def test_a_lake_of_another_format_is_refused_by_name(tmp_path: Path, other: int, made: str) -> None:
-    lake = Lake(tmp_path)
-    row = DefinitionRow("lake format", 1, other, 0, 0, "", {})
-    lake.definitions.append([row], application=lake.application("lake format", "definition", 1), version=other)
-    with pytest.raises(LakeError, match=f"has format {other}, of {made} Tidegate; this one .* format {FORMAT}"):
+def test_a_lake_of_another_format_is_refused_by_name(
+    tmp_path: Path, other: int, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("tidegate.pipelines.lake.owner_log.FORMAT", other)
+        assert Lake(tmp_path).id
+    with pytest.raises(LakeError, match=f"has format {other}.*, of {made} Tidegate; this one .* format {FORMAT}"):
         Lake(tmp_path)
 
 
@@ -271,7 +273,7 @@ def test_a_disk_that_is_full_where_a_definition_is_stored_is_named(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ControlTable, "append", full)
+    monkeypatch.setattr(Records, "append", full)
     with pytest.raises(StepFailed, match=r"clicks: .*No space left on device") as failed:
         definitions.number("clicks")
     assert "definition 1" in failed.value.where
@@ -465,9 +467,16 @@ def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
     old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
     assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
     assert mixed_definitions(old.lake, reading("clicks", upto=2)) == ["clicks"]
-    gate = replace(row, epoch=3, since=3, form={**row.form, "policy": {"format.on-error": "quarantine"}})
-    old.lake.definitions.append([gate], application=old.lake.application("clicks", "definition", 1), version=3)
-    assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
+
+
+@pytest.mark.parametrize("part", [{"policy": {"format.on-error": "quarantine"}}, {"source": {"path": "elsewhere"}}])
+def test_what_decides_no_value_makes_no_two_definitions(part: dict[str, Any], tmp_path: Path) -> None:
+    old = planned(tmp_path, SCRIPT)
+    fill(old, "clicks", rows=3, log=True)
+    row = old.lake.definitions.rows("clicks")[0]
+    other = replace(row, epoch=2, since=2, form={**row.form, **part})
+    old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
+    assert mixed_definitions(old.lake, reading("clicks", upto=2)) == []
 
 
 def reading(probe: str, *, upto: int) -> ReleasePlan:

@@ -86,7 +86,7 @@ def examined(made: HandmadeLake, monkeypatch: pytest.MonkeyPatch) -> tuple[Count
     assert (rows.landed, rows.matched, rows.waiting) == (ROWS * epochs, epochs, 0)
     assert (rows.dropped, rows.quarantined) == ({"where": epochs}, {"deleted@u": epochs})
     assert found.sources[1].late == epochs
-    return tick, shown, sum(len(table._files()) for table in fresh.control_tables)
+    return tick, shown, sum(len(log._files()) for log in fresh.logs.there())
 
 
 @pytest.mark.parametrize("epochs", at_length([2_345, 12_345]))
@@ -117,7 +117,7 @@ def test_a_checkpoint_changes_no_answer(tmp_path: Path, without: str) -> None:
         assert stored.epoch == CHECKPOINT + 60
     assert not checkpoint(lake, insert, lake.target_path(made.target), 0)
     if without == "the checkpoint is lost":
-        (lake.ledger.path / "_delta_log").files(".json")[-1].delete()
+        (lake.logs.of(made.owner).path / "_delta_log").files(".json")[-1].delete()
     target = lake.target_path(made.target)
     newest, rows = newest_of(Lake(tmp_path), insert, target)
     assert rows == expected
@@ -267,14 +267,14 @@ def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs(
     assert [(item.epochs, item.landed) for item in together] == [(2, 5), (1, 9), (1, 8)]
     assert [item.needed_of("users", 1) for item in together] == [(50, 2), (10, 4), (1, 5)]
     row = LedgerRow("insert e", 1, 5, 0, "", asdict(Done(sums=together, since=3)))
-    assert Done.of(LedgerRow.from_row(row.to_row())) == Done(sums=together, since=3)
+    assert Done.of(LedgerRow.from_row(row.owner, row.to_row())) == Done(sums=together, since=3)
 
 
 @pytest.mark.parametrize("place", ["", "sums", "processed", "taken", "given"])
 def test_a_checkpoint_with_a_field_of_a_newer_tidegate_is_refused(place: str) -> None:
     processed = Processed(taken={"clicks": TakenSoFar()}, given=(Given(),))
     done = Done(sums=(QuarantinedSum("open", "a", 1, 1, (1, 1), (1, 1)),), processed=processed)
-    row = LedgerRow.from_row(LedgerRow("insert e", 1, 5, 0, "", asdict(done)).to_row())
+    row = LedgerRow.from_row("insert e", LedgerRow("insert e", 1, 5, 0, "", asdict(done)).to_row())
     assert Done.of(row) == done
     stored = json.loads(json.dumps(row.sums))
     records = {
@@ -287,7 +287,7 @@ def test_a_checkpoint_with_a_field_of_a_newer_tidegate_is_refused(place: str) ->
     records[place]["paused"] = 1
     with pytest.raises(NewerRecord, match="does not know its paused") as refused:
         Done.of(replace(row, sums=stored))
-    assert refused.value.where == "insert e, generation 1, epoch 5 of the lake's table ledger"
+    assert refused.value.where == "insert e, generation 1, epoch 5 of the lake's ledger"
 
 
 def test_of_more_decisions_than_a_checkpoint_has_the_list_reads_every_epoch(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,10 +16,9 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
-from tests.pipelines.runtime.grown import ROWS, decoded, grow, grown, to_the_end, upkeep, upkeep_of
-from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.control import AT_ONCE, ControlTable
+from tests.pipelines.runtime.grown import ROWS, decoded, grown, to_the_end, upkeep, upkeep_of
+from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.owner_log import AT_ONCE, OwnerLog
 from tidegate.pipelines.lake.records import EpochRow
 from tidegate.pipelines.lake.upkeep import REMOVED
 from tidegate.pipelines.runtime.epochs.history import history_of
@@ -39,54 +37,17 @@ def test_the_files_of_control_tables_go_after_their_time_and_the_rows_stay(tmp_p
     assert isinstance(made.lake.epochs.last("clicks"), EpochRow)
 
 
-def listed_removals(path: Path) -> int:
-    """The removals in a checkpoint of a table as it is now."""
-    table = DeltaTable(path)
-    table.create_checkpoint()
-    stored = pq.ParquetFile(path / "_delta_log" / f"{table.version():020}.checkpoint.parquet")
-    return len(stored.read(["remove.path"])["remove"].drop_null())
-
-
-def test_checkpoints_of_control_tables_forget_removals_soon_those_of_older_lakes_from_their_next_upkeep_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An hour ago 60 files were put together; a week of them was listed."""
-    monkeypatch.setattr(delta_log, "BRIEF", {})  # an older version made the lake
-    made = HandmadeLake(tmp_path)
-    now = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now() - 3_600 * 10**9)
-    for epoch in range(1, 61):
-        grow(made, epoch, epoch)
-    for table in made.lake.control_tables:
-        table.compact()
-    monkeypatch.undo()
-    tables = {path: listed_removals(Path(path)) for path in (made.lake.epochs.path, made.lake.watermarks.path)}
-    assert min(tables.values()) >= 60
-    before, identity = made.lake.epochs.rows(made.owner), made.lake.id
-    upkeep(made)
-    assert {path: listed_removals(Path(path)) for path in tables} == dict.fromkeys(tables, 0)
-    fresh = Lake(tmp_path)
-    assert (fresh.epochs.rows(made.owner), fresh.id) == (before, identity)
-    versions = [DeltaTable(path).version() for path in tables]
-    upkeep(made)
-    assert [DeltaTable(path).version() for path in tables] == versions
-    young = HandmadeLake(tmp_path / "young")
-    grow(young, 1, 1)
-    for path in (young.lake.epochs.path, young.lake.watermarks.path):
-        assert delta_log.BRIEF.items() <= DeltaTable(path).metadata().configuration.items()
-
-
 def test_upkeep_that_fails_is_said_and_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [100.0]
 
-    def full(owner: str) -> int:
+    def full() -> int:
         raise OSError(28, "No space left on device")
 
     with upkeep_of(grown(tmp_path, 60), now=lambda: now[0], least=0) as upkeep:
         with monkeypatch.context() as patched:
-            patched.setattr(upkeep.lake.epochs, "together", full)
+            patched.setattr(upkeep.lake.logs.lake, "together", full)
             assert not upkeep.piece()
         assert "No space left on device" in caplog.text
         assert not upkeep.piece()  # it rests
@@ -141,9 +102,9 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
     """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
     made = grown(tmp_path, 3_000)
     lake, owner = made.lake, made.owner
-    for table in (lake.epochs, lake.verdicts):
-        expired(Path(table.path), 1_000)
-    in_files_of_few_rows(lake.staged, owner, 600)
+    for log in (lake.logs.of("clicks"), lake.logs.of("users")):
+        expired(Path(log.path), 1_000)
+    in_files_of_few_rows(lake.logs.of(owner), "staged", 600)
     expected = lake.staged.rows(owner)
     work: Counter[str] = Counter()
     opened, unlink = pq.ParquetFile, os.unlink
@@ -190,13 +151,12 @@ def expired(path: Path, versions: int) -> None:
         os.utime(file, (0, 0))
 
 
-def in_files_of_few_rows(table: ControlTable[Any], owner: str, files: int) -> None:
-    """Rewrite what an owner has, into many files, in one commit."""
-    stored = DeltaTable(table.path)
-    assert stored is not None
-    old = [file for file in table._files() if file.owner == owner]
-    rows = pa.concat_tables([pq.ParquetFile(table.path / file.path).read() for file in old]).sort_by("epoch")
+def in_files_of_few_rows(log: OwnerLog, kind: str, files: int) -> None:
+    """Rewrite what a log has of a kind, into many files, in one commit."""
+    stored = DeltaTable(str(log.path))
+    old = [file for file in log._files() if file.kind == kind]
+    rows = pa.concat_tables([pq.ParquetFile(log.path / file.path).read() for file in old]).sort_by("epoch")
     few = rows.num_rows // files
-    added = [table._written(owner, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
-    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"owner": owner}) for file in old]
-    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["owner"])
+    added = [log._written(kind, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
+    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"kind": kind}) for file in old]
+    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["kind"])

@@ -20,6 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
+from tests.copies import kept_files
 from tidegate.orchestration.commands.app import app
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -205,11 +206,11 @@ class Story:
 
 def state_of(lake: Path) -> dict[str, tuple[int, int]]:
     """Every file that a lake keeps: its size and time. Leases, scratch, and why a run was refused are no state."""
-    kept = (path for path in lake.rglob("*") if path.is_file())
+    scratch = lake / "_scratch"
     return {
-        name: (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in kept
-        if not (name := str(path.relative_to(lake))).startswith(("_scratch", "_control/leases", "_control/stuck"))
+        str(path.relative_to(lake)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in kept_files(lake)
+        if scratch not in path.parents
     }
 
 

@@ -23,6 +23,6 @@ def test_a_lake_of_format_1_is_refused(command: list[str], tmp_path: Path) -> No
     before = state_of(lake)
     result = tidegate(tmp_path, *command[0].split(), script, *command[1:], "--lake", lake)
     assert result.exit_code == 1, result.output
-    assert "the lake has format 1, of an older Tidegate" in result.stderr
+    assert "the lake has format 4 or older, of an older Tidegate" in result.stderr
     assert "use the Tidegate that made it; or begin another lake: --lake DIR" in result.stderr
     assert state_of(lake) == before

@@ -48,7 +48,7 @@ BY_KIND = {"ids": lambda value: type(value).__name__ if isinstance(value, Releas
 
 @pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], **BY_KIND)
 def test_a_plan_is_read_back_as_it_was_stored(plan: ReleasePlan) -> None:
-    stored = EpochRow.from_row({**plan.row().to_row()})
+    stored = EpochRow.from_row(plan.row().owner, plan.row().to_row())
     assert stored_plan(stored) == plan
     assert stored.digest == plan.digest == stored_plan(stored).digest
 
@@ -75,7 +75,7 @@ def records_in(stored: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("plan", [STREAM, IN_TIME, FILL, AGAIN, DISCARD, PROCESS], **BY_KIND)
 def test_a_plan_with_a_field_of_a_newer_tidegate_is_refused_wherever_it_is(plan: ReleasePlan) -> None:
-    row = EpochRow.from_row(plan.row().to_row())
+    row = EpochRow.from_row(plan.row().owner, plan.row().to_row())
     for number in range(len(list(records_in(row.plan)))):
         stored = copy.deepcopy(dict(row.plan))
         list(records_in(stored))[number]["paused"] = 1
@@ -90,7 +90,7 @@ def test_a_step_of_a_source_with_a_field_of_a_newer_tidegate_is_refused() -> Non
     row = EpochRow("clicks", 1, 2, "source", 5, {"ranges": {}, "paused": 1})
     with pytest.raises(NewerRecord, match="wrote this Step: this one does not know its paused") as refused:
         stored_step(row)
-    assert refused.value.where == "clicks, generation 1, epoch 2 of the lake's table epochs"
+    assert refused.value.where == "clicks, generation 1, epoch 2 of the lake's epochs"
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,6 @@ def test_a_split_that_others_have_blocked_is_so_since_they_have(lake: Lake) -> N
 def test_status_tells_who_is_blocked_by_whom_and_for_how_long(lake: Lake) -> None:
     log(lake, "b", split("0", 0), split("1", 9, idle=True))
     log(lake, "a", split("0", 50), split("1", 4), at=1000, following={"1": 25_000})
-    lake.epochs.create()
     for table in ("a", "b"):
         store(lake, source_row(table, 1, 1, 0, Step({})))
     found = status(lake, clock=lambda: 61_000)

@@ -35,8 +35,8 @@ INSERT INTO enriched SELECT c.user_id, gender, city FROM click_event AS c
 LEFT JOIN user_info FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_info.user_id
 LEFT JOIN user_city FOR SYSTEM_TIME AS OF c.proctime ON c.user_id = user_city.user_id;
 """
-PLANS = {"_control/epochs", "_control/splits", "_control/leases", "completeness"}
-"""What a step that fails may have written: that it was planned, and by whom; and how far all is."""
+NOT_OF_A_STEP = ("_control/", "completeness")
+"""Where a step that fails may have written: that it was planned, and by whom; and how far all is."""
 
 
 def script(database: Database) -> str:
@@ -56,10 +56,12 @@ class Run:
             yield runner
 
     def versions(self) -> dict[str, int]:
-        """The version of every table of the lake."""
+        """The version of every table of the lake, and how many epochs have landed."""
         logs = Path(self.lake.root).rglob("_delta_log")
         found = {str(log.parent.relative_to(self.lake.root)): DeltaTable(str(log.parent)).version() for log in logs}
-        return {table: version for table, version in found.items() if table not in PLANS}
+        lake = Lake(self.lake.root)
+        landed = {f"epochs of {owner}": len(lake.watermarks.rows(owner)) for owner in lake.watermarks.owners()}
+        return {name: version for name, version in found.items() if not name.startswith(NOT_OF_A_STEP)} | landed
 
     def tried(self, table: str) -> SourceError | None:
         """Advance a table; what it says where it stops."""

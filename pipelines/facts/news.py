@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
-from tidegate.pipelines.lake.control import ControlTable
+from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.delta_log import committed
+from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
@@ -77,6 +78,14 @@ class Epoch:
     published: Place
 
     @property
+    def place(self) -> Place:
+        return self.plan.generation, self.plan.epoch
+
+    @property
+    def judged(self) -> GateVerdict | None:
+        return None if self.verdict is None else GateVerdict.of(self.verdict)
+
+    @property
     def gate(self) -> Literal["open", "held", "passed"]:
         """What its gate says."""
         return "open" if self.verdict is None else "passed" if self.verdict.passed else "held"
@@ -99,31 +108,24 @@ class Published:
     """What an INSERT has published since an epoch.
 
     Attributes:
-        plan: of the newest epoch.
+        newest: the newest epoch of it.
         staged: what the epochs had staged, the newest first; only the newest of more than AT_ONCE.
-        verdict: the gate's word on the newest.
-        warned: that on the newest that it warned of; `verdict` if it warned of none.
+        warned: the verdict on the newest that the gate warned of; on the newest of all if it warned of none.
         waiting: landed rows that are in no commit yet.
     """
 
-    plan: ReleasePlan
+    newest: Epoch
     staged: tuple[StagedRow, ...]
-    verdict: VerdictRow
-    warned: VerdictRow
+    warned: GateVerdict
     waiting: int
 
 
-def published_plan(newest: Epoch) -> ReleasePlan:
-    """The plan of the newest published epoch."""
-    generation, epoch = newest.published
-    if epoch >= newest.plan.epoch:
-        return newest.plan
-    return stored_plan(newest.lake.epochs.rows(newest.owner, generation=generation, epoch=epoch)[0])
-
-
-def published_since(newest: Epoch, plan: ReleasePlan, since: Place) -> Published:
-    """The epochs after `since` up to that of `plan`. Raises LakeError where the lake does not say what they staged."""
-    lake, owner = newest.lake, newest.owner
+def published_since(newest: Epoch, since: Place) -> Published:
+    """The epochs after `since` up to the newest published one. Raises LakeError where the lake does not say what they
+    staged."""
+    lake, owner, (generation, epoch), plan = newest.lake, newest.owner, newest.published, newest.plan
+    if epoch < plan.epoch:
+        plan = stored_plan(lake.epochs.rows(owner, generation=generation, epoch=epoch)[0])
     since = min(since, (plan.generation, plan.epoch - 1))
     first = since[1] + 1 if since[0] == plan.generation else plan.epoch
     verdicts = [row for row in _epochs(lake.verdicts, owner, plan, first) if row.passed]
@@ -137,22 +139,31 @@ def published_since(newest: Epoch, plan: ReleasePlan, since: Place) -> Published
             next_command=VERIFY,
         )
     whole = plan.epoch - first < AT_ONCE
-    warned = next((row for row in verdicts if GateVerdict.of(row).warnings), verdicts[0])
+    judged = [GateVerdict.of(row) for row in verdicts]
+    warned = next((verdict for verdict in judged if verdict.warnings), judged[0])
     waiting = waiting_rows(lake, plan.probe, plan, published=True)
-    return Published(plan, tuple(staged if whole else staged[:1]), verdicts[0], warned, waiting)
+    last = Epoch(lake, owner, plan, staged[0], verdicts[0], newest.published)
+    return Published(last, tuple(staged if whole else staged[:1]), warned, waiting)
 
 
-def computed_otherwise(plan: ReleasePlan, pipeline: Pipeline) -> str:
+def computed_otherwise(epoch: Epoch, pipeline: Pipeline) -> str:
     """The digest of what an epoch's INSERT computed; empty where the script computes the same."""
+    plan = epoch.plan
     return "" if computed(plan.computes, pipeline, pipeline.insert(plan.insert)) else plan.computes
 
 
-def _epochs(table: ControlTable[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
+def is_worked_on(lake: Lake, owner: str, label: str, now: int) -> bool:
+    """Whether a runner whose label begins so holds the lease of a table or an INSERT at `now` (ms, UTC)."""
+    leases = read_leases(lake.logs, owner)
+    return any(lease.label.startswith(label) and not lease.over(now) for lease in leases)
+
+
+def _epochs(table: Records[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:
     """The rows of the epochs from `first` on up to that of `plan`, the newest first, AT_ONCE epochs at most."""
     rows = table.newest_first(owner, generation=plan.generation, upto=plan.epoch)
     return list(islice(takewhile(lambda row: row.epoch >= first, rows), AT_ONCE))
 
 
-def _of(table: ControlTable[Row], owner: str, plan: ReleasePlan) -> Row | None:
+def _of(table: Records[Row], owner: str, plan: ReleasePlan) -> Row | None:
     rows = table.rows(owner, generation=plan.generation, epoch=plan.epoch)
     return next((row for row in rows if row.plan_digest == plan.digest), None)
