@@ -137,7 +137,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests with the services that they start, and say which belong together on one worker: those of a shared
-    service, else those of a file. What takes minutes comes first: begun last, it would run alone in the end."""
+    service, else those of a file. What takes minutes comes first, the shared services above all: begun last, it would
+    run alone in the end."""
     long = {item.path for item in items if item.get_closest_marker("long")}
     for item in items:
         names = {SERVICES[name] for name in getattr(item, "fixturenames", ()) if name in SERVICES}
@@ -147,7 +148,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("service")
         shared = next((group for name, group in SHARED.items() if name in names), None)
         item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: (item.get_closest_marker("mariadb") is None, item.path not in long))
+    first = ("mariadb", "kafka")
+    items.sort(key=lambda item: (*(item.get_closest_marker(name) is None for name in first), item.path not in long))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from playwright.sync_api import expect
 
 from tests.assets.clicks import REASON, Hand, handmade, pipeline
+from tests.orchestration.browser import browsing
 from tests.orchestration.services import Dagster, environment, until
 from tests.stories.story import blocks
 from tidegate.pipelines.connectors.protocol import Step
@@ -59,6 +61,19 @@ def test_a_mail_has_the_same(dagster: Dagster, held_run: str):
     text = until(lambda: dagster.mail.text("the gate holds epoch 1 of strict"), "the mail of the held gate")
     for part in ("pipeline: strict", "user_id = 9", "positions:", f"/runs/{held_run}", "next: tidegate release"):
         assert part in text
+
+
+def test_its_pages_say_why_and_what_to_do(dagster: Dagster, held_run: str):
+    with browsing() as page:
+        page.goto(f"{dagster.address}/runs/{held_run}")
+        expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
+        page.goto(f"{dagster.address}/assets/strict/s_enriched_click_staged?view=checks&checkDetail=rows")
+        expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+        expect(page.get_by_text("found no match in s_user_info").first).to_be_visible()
+        expect(page.get_by_text("strict.sql s_enriched_click").first).to_be_visible()
+        page.goto(f"{dagster.address}/assets/strict/s_enriched_click")
+        expect(page.get_by_text("Failed in").first).to_be_visible()
+        expect(page.get_by_role("link", name=held_run[:8]).first).to_be_visible()
 
 
 @pytest.mark.thorough

@@ -377,6 +377,7 @@ def test_the_dry_run_shows_what_comes_next_and_does_none_of_it(page: Page, ui: U
     assert len(lake.epochs.rows("user_info", generation=2)) == planned
 
 
+@pytest.mark.thorough  # test_daemon.py shows the same of a run that a person launches
 def test_a_held_gate_says_why_and_what_to_do(page: Page, ui: Ui, lake: Lake) -> None:
     run = materialize_all(page, ui.address, "strict")
     assert ui.ended(run) == "FAILURE"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import at_length
 from tests.orchestration.services import Ui, running, until
 from tests.scripts.installed import FOLDERS, ROOT, Installed, installed_in
 from tests.tidegate.test_names import ROOMS
@@ -84,7 +85,7 @@ def test_the_command_runs_out_of_a_wheel(installed: Installed) -> None:
     assert "The script is right" in installed.run("tidegate", "explain", "news_clicks/pipeline.py")
 
 
-@pytest.mark.parametrize("module", ["pipelines.process", "pipelines.sql.compile"])
+@pytest.mark.parametrize("module", at_length(["pipelines.sql.compile", "pipelines.process"]))
 def test_the_name_of_a_folder_is_refused_with_the_new_one(installed: Installed, module: str) -> None:
     script = installed.project / "old.py"
     script.write_text(f"from {module} import anything\n")

@@ -17,6 +17,8 @@ from tests.conftest import ACCOUNT, SECRET, Database
 from tests.oracle.pins import rows_of
 from tests.stories.story import EXAMPLES, Story, blocks, contents, other_way_round, printed
 
+pytestmark = pytest.mark.long
+
 PRINTED = {
     # A rate holds from its own moment on; order 3 came before the first rate, orders 4 and 5 wait.
     "rates": ["+I[1, 2026-01-02 09:30:00, EUR, 110.00]", "+I[2, 2026-01-02 10:00:00, EUR, 120.00]"],
@@ -78,11 +80,7 @@ def test_an_example_runs_as_it_is_shipped(name: str, story: Story) -> None:
 @pytest.mark.parametrize(
     "name",
     # A process takes the rows of payments' two inputs in the order in which they have landed.
-    [
-        pytest.param(name, marks=() if name in ("files", "limits") else THOROUGH)
-        for name in PRINTED
-        if name != "payments"
-    ],
+    [pytest.param(name, marks=() if name == "limits" else THOROUGH) for name in PRINTED if name != "payments"],
 )
 def test_the_order_of_the_tables_in_a_script_means_nothing(name: str, story: Story) -> None:
     shutil.copytree(EXAMPLES / name, story.folder / "examples" / name)

@@ -14,6 +14,7 @@ from tidegate.pipelines.testing import Harness
 Start = Callable[[str], Harness]
 
 
+@pytest.mark.thorough
 def test_files_another_one_is_read_alone(start: Start) -> None:
     harness = start("files")
     assert len(harness.advance()) == 4

@@ -52,6 +52,7 @@ def shown(rows: list[dict]) -> list[tuple[int, int, int]]:
     return sorted((row["news_id"], row["time_after_release"], row["click_number"]) for row in rows)
 
 
+@pytest.mark.thorough  # test_examples.py runs it as it is shipped
 def test_the_files_are_counted(start: Callable[[str], Harness], spark: SparkSession) -> None:
     harness = start("news_clicks")
     events = [(row["type"], row["news_id"], row["timestamp"]) for row in read("news")]

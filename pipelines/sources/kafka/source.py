@@ -144,8 +144,6 @@ class KafkaSource(Source):
         """The next offsets of every partition. See `protocol.Source.plan`."""
         before = step_of(request.previous.step.ranges) if request.previous else None
         limit = ends_of(request.ends).over(before)
-        if before is not None and limit.stops != before.stops:
-            before = self._with_ordinals(before, request)
         starts = self._starts(before, limit, request.start_at)
         late = self._late(starts, limit, request)
         step = next_step(
@@ -177,16 +175,6 @@ class KafkaSource(Source):
             own[SINCE] = times
         ranges = planning.ranges(request, limit.to_json(), **own)
         return Planned(Step(ranges, "bounded" if bounded else "unbounded", flips, str(step)), held)
-
-    def _with_ordinals(self, before: KafkaStep, request: PlanRequest) -> KafkaStep:
-        """`before`, the step of `request.previous`; where it was stored without the greatest ordinal ever given, with
-        the greatest that a landed row has."""
-        previous, earlier = request.previous, self._context.earlier_rows
-        if previous is None or earlier is None or LAST_ORDINAL in previous.step.ranges or self._options.pattern is None:
-            return before
-        rows = earlier(replace(previous, epoch=previous.epoch + 1))
-        found = rows.selectExpr("max(_seq.log) AS log").collect()[0]["log"]  # one row
-        return before if found is None else replace(before, greatest=max(before.greatest, int(found)))
 
     def _since(self, step: KafkaStep, limit: Ends, position: SourcePosition) -> Since:
         """`checks.since`, for a table whose tombstones are deletes."""

@@ -108,18 +108,17 @@ def _by_partition(topics: Mapping[str, Any]) -> dict[Partition, Any]:
 
 
 LAST_ORDINAL = "last_ordinal"
-"""Key in the ranges of a step: `KafkaStep.last_ordinal`. Steps of before it was stored lack it."""
+"""Key in the ranges of a step: `KafkaStep.last_ordinal`."""
 
 
 def step_of(ranges: Mapping[str, Any]) -> KafkaStep:
     """A plan's ranges, read back."""
     topics = ranges["topics"]
     followed = {name: Followed(stored["id"], stored["ordinal"]) for name, stored in topics.items()}
-    greatest = max((topic.ordinal for topic in followed.values()), default=-1)
     return KafkaStep(
         followed,
         {partition: Span(*span) for partition, span in _by_partition(topics).items()},
-        ranges.get(LAST_ORDINAL, greatest),
+        ranges[LAST_ORDINAL],
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests import cases
 from tests.cases import SEED, at_length
 from tidegate.pipelines.joins.release import Joining
 from tidegate.pipelines.runtime.epochs import Asked
@@ -184,7 +185,12 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("number", at_length(range(3)))
 def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Path, number: int) -> None:
-    check(spark, tmp_path, Size(keys=20, versions=400, probes=600, advances=5, span_ms=300), SEED + number)
+    check(
+        spark,
+        tmp_path,
+        Size(keys=20, versions=400, probes=600, advances=5 if cases.AT_LENGTH else 3, span_ms=300),
+        SEED + number,
+    )
 
 
 @pytest.mark.thorough

@@ -92,6 +92,7 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(play: Play) -> None:
     assert "no row of orders from 2026-01-01" in waiting.reason
 
 
+@pytest.mark.thorough  # assets/operations/test_backfill.py: days that are apart
 def test_spans_that_are_apart_or_overlap_are_one_epoch(play: Play) -> None:
     hours(play)
     assert fill(play, 0, 100).published[0].rows == 2

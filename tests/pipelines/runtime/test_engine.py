@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cases import at_length
 from tidegate.pipelines.jars import java
 from tidegate.pipelines.runtime import engine
 from tidegate.pipelines.runtime.engine import Engine
@@ -118,7 +119,7 @@ def test_a_start_that_is_interrupted_leaves_no_engine(
 
 
 @pytest.mark.usefixtures("jvm")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", at_length([signal.SIGTERM, signal.SIGINT]))
 def test_no_jvm_outlives_a_process_that_is_ended_while_spark_starts(sent: signal.Signals) -> None:
     """By SIGTERM it ends at once and cleans nothing up; the JVM then sees that nobody is there."""
     command = "from tidegate.pipelines.runtime.session import start_session; start_session(master='local[1]')"

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tests import cases
 from tests.cases import at_length
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.plays import clicks
@@ -42,8 +43,8 @@ _numbers = itertools.count()
     ("kind", "policy"), at_length([("LEFT", "quarantine"), ("LEFT", "publish"), ("INNER", "publish")])
 )
 @settings(
-    max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
-)  # the simplest example, which is always the first, and 4 x 50 histories
+    max_examples=5 if cases.AT_LENGTH else 3, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)  # the simplest example, which is always the first, and 2 x 50 histories, at length 4 x 50
 @given(
     histories=st.lists(_history, min_size=HISTORIES, max_size=HISTORIES),
     flip=st.integers(0, ROUNDS - 1),

@@ -413,11 +413,16 @@ GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)
     ("point", "how"),
     [
         pytest.param("source.planned", {}, id="planned"),
-        pytest.param("source.appended", {}, id="appended"),
-        pytest.param("source.landed", {}, id="landed"),
+        pytest.param("source.appended", {}, id="appended", marks=pytest.mark.thorough),
+        pytest.param("source.landed", {}, id="landed", marks=pytest.mark.thorough),
         pytest.param("source.appended", GENERATOR, id="appended, a generator of one's own"),
-        pytest.param("source.landed", {"interval": timedelta(0)}, id="landed, punctuated"),
-        pytest.param("source.appended", {"watermark": DELAYED}, id="appended, the source's own, delayed"),
+        pytest.param("source.landed", {"interval": timedelta(0)}, id="landed, punctuated", marks=pytest.mark.thorough),
+        pytest.param(
+            "source.appended",
+            {"watermark": DELAYED},
+            id="appended, the source's own, delayed",
+            marks=pytest.mark.thorough,
+        ),
         pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, emitted, delayed"),
     ],
 )

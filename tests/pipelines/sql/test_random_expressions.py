@@ -7,6 +7,7 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.sql.test_expressions import CASES, spark_type, translated
 from tidegate.pipelines.sql import SqlError
 from tidegate.pipelines.sql.functions import FUNCTIONS
@@ -98,7 +99,7 @@ def expression(draw: random.Random, depth: int) -> str:
     return CALLS[name].format(one, two, three) if name in CALLS else plain
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", at_length([1, 2]))
 def test_spark_takes_every_expression_that_compiles(seed: int, spark: SparkSession) -> None:
     draw = random.Random(seed)
     found: list[tuple[str, Value]] = []

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from tests.advised import Person, commands_in
 from tests.stories.changes.bases import rows_of
 
+pytestmark = pytest.mark.long
+
 RUN = "tidegate run pipeline.sql"
 COPY = """
 CREATE TABLE src ({columns}) WITH ({options});
@@ -122,6 +124,7 @@ def put_table(person: Person, values: list[int], kind: str = "int32", mode: str 
     write_deltalake(str(person.folder / "source"), table, mode=mode, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_a_delta_table_of_other_columns(person: Person) -> None:
     put_table(person, [10, 20])
     person.put("in/1", "1\n")

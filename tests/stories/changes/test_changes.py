@@ -16,6 +16,8 @@ from typer.testing import Result
 
 from tests.stories.changes.bases import BASES, Story, tidegate
 
+pytestmark = pytest.mark.long
+
 Stories = Callable[[str], Story]
 
 CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())["case"]
@@ -65,7 +67,17 @@ def test_refused(case: dict[str, Any], stories: Stories, tmp_path: Path) -> None
         refuse(case, story)
 
 
-@pytest.mark.parametrize("script", [grouped(script, script) for script in sorted({case["script"] for case in REFUSED})])
+FAST = ("clicks", "grades", "rates")
+"""Their changes are one of each kind that is refused: a table, an INSERT, a function's code."""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        grouped(script, script, marks=() if script in FAST else (pytest.mark.thorough,))
+        for script in sorted({case["script"] for case in REFUSED})
+    ],
+)
 def test_the_old_script_goes_on_after_refusals(script: str, stories: Stories, tmp_path: Path) -> None:
     story = stories(script)
     with story.on_a_copy(tmp_path / "lake"):

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.stories.changes.bases import PROCESS, Story, rows_of, state_of, tidegate
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("changes of clicks")
 def test_an_expression_that_fails_at_a_row(stories: Callable[[str], Story], tmp_path: Path) -> None:
     story = stories("clicks")

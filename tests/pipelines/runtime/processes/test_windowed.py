@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.process.windows.test_windowed import PAIRS
 from tests.pipelines.runtime.crashing import crash_at
 from tests.pipelines.runtime.plays import places_of
@@ -262,6 +263,7 @@ GROUP BY window_start, window_end;
 """
 
 
+@pytest.mark.thorough  # in event time they overlap above
 def test_windows_that_overlap_by_processing_time(spark: SparkSession, tmp_path: Path) -> None:
     now = [100_000]
     harness = Harness(SEVERAL, spark, tmp_path, clock=lambda: now[0])
@@ -331,7 +333,7 @@ def test_a_where_that_takes_nothing_and_a_sum_that_does_not_fit(spark: SparkSess
     assert harness.published("counted") == []
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("epochs", at_length([2, 1]))
 def test_rows_that_land_with_a_turn_to_processing_time_are_not_late(
     epochs: int, spark: SparkSession, tmp_path: Path
 ) -> None:

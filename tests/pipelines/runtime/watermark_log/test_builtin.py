@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests import cases
 from tests.cases import at_length
 from tidegate.pipelines.lake import SplitWatermark
 from tidegate.pipelines.runtime.watermark_log import builtin
@@ -82,7 +83,7 @@ def after(before: SplitsBefore, passes: Sequence[SplitPass], floor: int | None) 
 
 
 @pytest.mark.parametrize("generator", at_length([EXPRESSION, BOUNDED]), ids=["expression", "bounded"])
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8 if cases.AT_LENGTH else 4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(epochs=_epochs, gap=st.sampled_from([None, 1, 3]), floor=st.one_of(st.none(), st.integers(-40, 40)))
 def test_sql_says_what_the_generator_says(
     spark: SparkSession, generator: builtin.BuiltIn, epochs: list[list[Any]], gap: int | None, floor: int | None

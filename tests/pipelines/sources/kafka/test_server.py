@@ -50,6 +50,7 @@ def test_what_stops_it_from_starting_is_said(tmp_path: Path) -> None:
     assert not broker.running
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("server")
 def test_it_does_not_outlive_its_owner(tmp_path: Path) -> None:
     owner = (

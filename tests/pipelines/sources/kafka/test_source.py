@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cases import at_length
 from tests.pipelines.runtime.crashing import meanwhile
 from tests.pipelines.sources.kafka.play import Room
 from tests.pipelines.sources.kafka.topics import Topics
-from tidegate.pipelines.connectors.protocol import Json
 from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.sources import planning
-from tidegate.pipelines.sources.kafka.steps import LAST_ORDINAL
 
 
 def test_what_is_there_lands_once_then_what_comes(room: Room, topics: Topics) -> None:
@@ -181,7 +176,8 @@ def test_a_topic_of_a_pattern_may_go_once_it_was_read_to_its_end(room: Room, top
     assert play.values() == [4, 5]
 
 
-@pytest.mark.parametrize("partitions", at_length([2, 1]))
+@pytest.mark.thorough  # test_planning.py: a place is never given twice
+@pytest.mark.parametrize("partitions", [2, 1])
 def test_a_topic_of_a_pattern_that_was_made_again_comes_after_its_old_self(
     room: Room, partitions: int, topics: Topics
 ) -> None:
@@ -224,34 +220,6 @@ def test_a_key_of_a_topic_that_is_gone_may_not_come_in_another(room: Room, topic
     assert "--resnapshot users" in refused.value.next_command
     assert play.advance("users", resnapshot=True).rows == 3
     topics.delete("moves-a")
-
-
-def test_a_lake_of_before_the_greatest_place_was_stored_does_not_give_one_twice(
-    room: Room, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topics.create("older-a")
-    topics.create("older-b")
-    topics.send("older-a", {"id": 100, "name": "x"})
-    topics.send("older-b", {"id": 4, "name": "old"}, {"id": 4, "name": "old"})
-    options = room.given(topic_pattern="older-.*", format="json")
-    play = room.build(options, connector="kafka")
-    as_it_was = planning.ranges
-
-    def without(*args: Any, **own: Any) -> Json:
-        return as_it_was(*args, **{name: value for name, value in own.items() if name != LAST_ORDINAL})
-
-    with monkeypatch.context() as older:
-        older.setattr(planning, "ranges", without)
-        play.advance("users")
-        topics.delete("older-b")
-        topics.send("older-a", {"id": 101, "name": "y"})
-        play.advance("users")
-    topics.create("older-b")
-    topics.send("older-b", {"id": 4, "name": "NEW"})
-    assert play.joined(4)[1] == [(4, "NEW")]
-    assert {row["_seq"]["log"] for row in play.landed("users") if row["name"] == "NEW"} == {2}
-    topics.delete("older-a")
-    topics.delete("older-b")
 
 
 def test_a_topic_that_is_gone_or_was_made_again_is_refused(room: Room, topics: Topics) -> None:

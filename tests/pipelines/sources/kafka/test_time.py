@@ -80,6 +80,7 @@ def at_limit(play: Play) -> dict[str, list[tuple[str, int | None]]]:
     return {source.table: [(item.split, item.next_rowtime) for item in source.blocked] for source in found}
 
 
+@pytest.mark.thorough  # below: where a plan stops
 def test_alignment_keeps_to_the_limit_but_for_one_record_of_who_is_waited_for(room: Room, topics: Topics) -> None:
     slow, fast = topics.create(), topics.create()
     topics.send(slow, {"id": 1}, at=1_000)
@@ -275,7 +276,8 @@ def test_a_plan_stops_at_the_first_unread_record_past_the_limit(
     assert isinstance(source, KafkaSource)
     source._cluster = cast(Any, MadeUp(times))
     ends = {"topics": {"t": {"id": "I", "partitions": {"0": len(times)}}}, "at": 0}
-    read = {"topics": {"t": {"id": "I", "ordinal": 0, "partitions": {"0": [0, READ]}}}, "ends": ends, "seen_at": 0}
+    topics = {"t": {"id": "I", "ordinal": 0, "partitions": {"0": [0, READ]}}}
+    read = {"topics": topics, "last_ordinal": 0, "ends": ends, "seen_at": 0}
     before = StoredStep(Step({**read, "reached": False}), 1, 1, 0)
     planned = source.plan(
         PlanRequest(
