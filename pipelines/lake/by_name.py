@@ -72,18 +72,20 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a table is: its id, its properties, its partition's columns, its schema as JSON."""
+    """What a table is: its id, its properties, its partition's columns, its schema as JSON, what it says of itself."""
 
     id: str
     configuration: Mapping[str, str]
     partition_columns: list[str]
     schema: str
+    description: str | None = None
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> Self:
         """Of a `metaData` of the log."""
         columns, configuration = action["partitionColumns"], action["configuration"]
-        return cls(action["id"], dict(configuration or {}), list(columns or []), action["schemaString"])
+        schema, described = action["schemaString"], action.get("description")
+        return cls(action["id"], dict(configuration or {}), list(columns or []), schema, described)
 
 
 @dataclass(frozen=True)

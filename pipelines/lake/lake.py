@@ -14,7 +14,7 @@ from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
-from tidegate.pipelines.lake.owner_log import FORMAT, FORMAT_PROPERTY, LAKE, OwnerLogs, folder_of
+from tidegate.pipelines.lake.owner_log import FORMAT, FORMAT_IS, LAKE, OwnerLogs, folder_of
 from tidegate.pipelines.lake.records import (
     DefinitionRow,
     EpochRow,
@@ -151,7 +151,7 @@ class Lake(Layout):
                     next_command=f"bring {self.control} back from a backup, then run the same command again",
                 )
             return  # its log is made by the first commit
-        found = 0 if own is None else int(own.metadata().configuration.get(FORMAT_PROPERTY, 0))
+        found = 0 if own is None else int((own.metadata().description or "").removeprefix(FORMAT_IS) or 0)
         if found != FORMAT:
             made = f"format {found}, of a newer" if found > FORMAT else f"format {FORMAT - 1} or older, of an older"
             raise LakeError(

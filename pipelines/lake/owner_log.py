@@ -59,11 +59,11 @@ CACHED_ROWS = 2_048
 """How many records stay in memory once read from Parquet: those of the last few hundred epochs."""
 
 FORMAT = 5
-"""What a lake of this version holds, a property of the lake's own log. Others are refused, as none is released yet:
+"""What a lake of this version holds, in the description of the lake's own log. Others are refused, as none is released yet:
 1 had no definitions, 2 staged a target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch,
 4 had a table for each kind of record."""
 
-FORMAT_PROPERTY = "tidegate.format"
+FORMAT_IS = "tidegate lake, format "
 
 LAKE = ""
 """The owner of the lake's own log, which names the others; no table can have this name."""
@@ -153,9 +153,9 @@ class OwnerLog:
             lake = self._logs.lake
             number = 1 + max((file.epochs[1] for file in lake.files(OwnerRow)), default=0)
             lake.append([OwnerRow(LAKE, 1, number, self.owner)], {f"owner/{self.owner}": 0})
-        own = {FORMAT_PROPERTY: str(FORMAT)} if self.owner == LAKE else {}
-        properties = {**delta_log.OWN, **delta_log.BRIEF, "delta.checkpointInterval": "10", **own}
-        create(self.path, schema=STORED, partition_by=["kind"], configuration=properties)
+        properties = {**delta_log.OWN, **delta_log.BRIEF, "delta.checkpointInterval": "10"}
+        about = f"{FORMAT_IS}{FORMAT}" if self.owner == LAKE else None
+        create(self.path, schema=STORED, partition_by=["kind"], configuration=properties, description=about)
         return self.create()
 
     def version(self, application: str) -> int:
