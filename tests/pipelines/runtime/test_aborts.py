@@ -15,8 +15,11 @@ from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.plays import clicks
 from tidegate.pipelines.clock import system_clock
+from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld
+from tidegate.pipelines.lake import leases
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.completeness import completeness
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.testing import Harness
 
 pytestmark = pytest.mark.long
@@ -83,27 +86,83 @@ def test_sixty_aborts_lose_no_row_and_repeat_none(spark: SparkSession, tmp_path:
 ONCE = {point: (point, owner) for point, owner in PLACES}.values()
 
 
-@pytest.mark.parametrize(("point", "owner"), at_length([*ONCE, *(one for one in PLACES if one not in ONCE)], len(ONCE)))
-def test_an_abort_at_each_point_is_recovered_from(spark: SparkSession, tmp_path: Path, point: str, owner: str) -> None:
-    harness = Harness(clicks(), spark, tmp_path)
-    harness.push("user_info", [{"user_id": 1, "gender": "f"}])
-    harness.end_of_snapshot("user_info")
-    harness.push("click_event", [{"user_id": 1, "item_id": 7}, {"user_id": 2, "item_id": 8}])
+EACH = at_length([[*ONCE], [one for one in PLACES if one not in ONCE]], 1)
+"""The places that are passed in one lake; at length, the others in another."""
+
+
+class Rounds:
+    """One lake, round by round: each brings a change, a click that has a match, and one that has none."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.harness = Harness(clicks(), spark, folder)
+        self.harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+        self.harness.end_of_snapshot("user_info")
+        self.number = 0
+
+    def news(self) -> None:
+        self.number += 1
+        self.harness.push("user_info", [{"user_id": 1, "gender": "f"}])
+        items = [{"user_id": user, "item_id": 2 * self.number + user} for user in (1, 2)]
+        self.harness.push("click_event", items)
+
+    def ended(self) -> None:
+        """Another runner goes on to the end; every row of the rounds is there once."""
+        self.harness.restart()
+        self.harness.advance()
+        rounds = range(1, self.number + 1)
+        published = Counter((row["item_id"], row["gender"]) for row in self.harness.published("enriched"))
+        assert published == Counter((2 * number + 1, "f") for number in rounds)
+        quarantined = Counter((row["item_id"], row["_reason"]) for row in self.harness.quarantined("enriched"))
+        assert quarantined == Counter((2 * number + 2, "unmatched:key-absent@u") for number in rounds)
+
+
+@pytest.mark.parametrize("places", EACH, ids=len)
+def test_an_abort_at_each_point_is_recovered_from(
+    spark: SparkSession, tmp_path: Path, places: list[tuple[str, str]]
+) -> None:
+    rounds = Rounds(spark, tmp_path)
+    harness = rounds.harness
 
     def claims_no_more_than_is_out(_: str) -> None:
         lake, pipeline = harness.runner.lake, harness.runner.pipeline
         (target,) = (row for row in completeness(lake, pipeline, system_clock) if row.insert)
         if target.complete_until_now:
-            assert len(harness.published("enriched")) + len(harness.quarantined("enriched")) == 2
+            out = len(harness.published("enriched")) + len(harness.quarantined("enriched"))
+            assert out == 2 * rounds.number
 
     disarm = faults.arm(claims_no_more_than_is_out)
-    with dying(point, owner=owner):
-        harness.run()
-    harness.restart()
-    harness.advance()
+    for point, owner in places:
+        rounds.news()
+        with dying(point, owner=owner):
+            harness.run()
+        rounds.ended()
     disarm()
 
-    assert [(row["item_id"], row["gender"]) for row in harness.published("enriched")] == [(7, "f")]
-    assert [(row["item_id"], row["_reason"]) for row in harness.quarantined("enriched")] == [
-        (8, "unmatched:key-absent@u")
-    ]
+
+@pytest.mark.parametrize("places", EACH, ids=len)
+def test_a_runner_that_sleeps_at_a_point_while_another_goes_on_changes_nothing_when_it_wakes(
+    spark: SparkSession, tmp_path: Path, places: list[tuple[str, str]]
+) -> None:
+    """Its leases are dead meanwhile, as those of a machine that was suspended; the other one has ended before."""
+    rounds = Rounds(spark, tmp_path)
+    for point, owner in places:
+        rounds.news()
+        slept: list[str] = []
+
+        def sleep(passed: str, point: str = point, slept: list[str] = slept) -> None:
+            if passed == point and not slept:
+                slept.append(passed)
+                leases._live.pop(rounds.harness.runner.leases.holder)
+                other = Harness(rounds.harness.pipeline, spark, tmp_path)
+                other.advance()
+                other.runner.close()
+
+        disarm = faults.arm(sleep, owner)
+        try:
+            rounds.harness.run()
+        except (LeaseHeld, ConcurrentRun, StepFailed):
+            pass  # it has found that another one went on, or that its files are gone
+        finally:
+            disarm()
+        assert slept == [point]
+        rounds.ended()
