@@ -345,9 +345,12 @@ def note_found(commit: Location, tag: Tag) -> None:
 
 def settle() -> None:
     """Make durable what was found. Raises OSError."""
-    while _found:
+    while True:
         with _lock:
-            folder, (commit, tag) = next(iter(_found.items()))
+            first = next(iter(_found.items()), None)
+        if first is None:
+            return
+        folder, (commit, tag) = first
         with suppress(FileNotFoundError, NotADirectoryError):  # it has left its log meanwhile
             _sync(commit)
             _sync_folder(folder)
