@@ -105,11 +105,11 @@ def test_a_line_end_ends_no_row():
 
 
 def test_the_first_rows_of_a_table_are_texts_which_dagster_shows_without_a_click():
-    shown = listed("rows", "row", ("id", "why", "n"), [(i, None if i else "a|b", 1_000) for i in range(12)], "\n\nmore")
+    shown = listed("rows", "row", ("id", "why", "n"), [(i, None if i else "a|b", 1_000) for i in range(12)])
     texts, table = list(shown.items())[:-1], shown["rows"]
     assert texts[:2] == [("row 1", "id: 0; why: a|b; n: 1,000"), ("row 2", "id: 1; n: 1,000")]
     assert [name for name, _ in texts] == [f"row {number}" for number in range(1, 11)]
-    assert len(table.value.splitlines()) == 2 + 12 + 2
+    assert len(table.value.splitlines()) == 2 + 12
     assert listed("rows", "row", ("id",), []).keys() == {"rows"}
 
 
