@@ -59,8 +59,8 @@ CACHED_ROWS = 2_048
 """How many records stay in memory once read from Parquet: those of the last few hundred epochs."""
 
 FORMAT = 5
-"""What a lake of this version holds, in the description of the lake's own log. Others are refused, as none is released yet:
-1 had no definitions, 2 staged a target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch,
+"""What a lake of this version holds, in the description of the lake's own log. Others are refused, as none is released
+yet: 1 had no definitions, 2 staged a target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch,
 4 had a table for each kind of record."""
 
 FORMAT_IS = "tidegate lake, format "

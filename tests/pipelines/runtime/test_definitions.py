@@ -82,7 +82,6 @@ def harness(spark: SparkSession, history: Path, tmp_path: Path) -> Harness:
 
 
 def test_what_decides_the_next_epochs_alone_is_said_and_stored(harness: Harness) -> None:
-    assert harness.lake.format == FORMAT
     assert [row.epoch for row in harness.lake.definitions.rows("insert enriched")] == [1]
     changes = [
         ("c.item, u.gender FROM", "UPPER(c.item), u.gender FROM"),

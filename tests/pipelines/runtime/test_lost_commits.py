@@ -96,42 +96,32 @@ def check(hand: HandmadeLake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "owner", "lost"),
+    ("owner", "commits", "lost"),
     [
-        (
-            "epochs",
-            "enriched",
-            "the plan of epoch 2 of enriched, though the row of staged files of that",
-        ),
-        ("staged", "enriched", "the row of staged files of epoch 2 of enriched"),
-        ("verdicts", "enriched", "the verdict of epoch 2 of enriched"),
-        ("epochs", "clicks", "the plan of epoch 4 of clicks, though its row of the watermark log is there"),
-        ("users", "users", "30 rows of users, of epoch 3, though the watermark log has them"),
+        ("insert enriched", 3, "the plan of epoch 2 of enriched, though the publishing of that epoch is there"),
+        ("insert enriched", 2, "the row of staged files of epoch 2 of enriched"),
+        ("insert enriched", 1, "the verdict of epoch 2 of enriched"),
+        ("clicks", 2, "the plan of epoch 3 of clicks, though its rows are there"),
     ],
 )
-def test_what_later_tables_know_shows_what_is_lost(
-    hand: HandmadeLake, lose: Callable[[Path], None], table: str, owner: str, lost: str
-) -> None:
-    if owner == "clicks":
-        hand.landed("clicks", 4, rows=1)
-    path = hand.lake.table_path(table) if table == "users" else hand.lake.control / table
-    lose(Path(path))
+def test_a_log_that_ends_before_what_it_has_planned(hand: HandmadeLake, owner: str, commits: int, lost: str) -> None:
+    """As one that came back from an older backup."""
+    path = hand.lake.logs.of(owner).path
+    for commit in sorted(Path(path / "_delta_log").glob("*.json"))[-commits:]:
+        commit.unlink()
+    delta_log._open.clear()
     with pytest.raises(LakeError, match=f"the lake has lost {lost}") as caught:
         check(hand)
     assert f"bring {path}/_delta_log back" in caught.value.next_command
 
 
-@pytest.mark.parametrize("gone", [2, 3])
-def test_a_watermark_log_that_has_lost_more_than_the_newest_epoch(tmp_path: Path, gone: int) -> None:
-    hand = HandmadeLake(tmp_path)
-    for epoch in (1, 2, 3):
-        hand.landed("users", epoch, rows=1, flip=1)
-    for commit in sorted(Path(hand.lake.watermarks.path).glob("_delta_log/*.json"))[-gone:]:
-        commit.unlink()
-    delta_log._open.clear()
-    with pytest.raises(LakeError, match=rf"the watermark log from epoch {4 - gone} to 2 of users") as caught:
-        refuse_lost_source(Lake(hand.lake.root), "users", 1)
-    assert f"bring {hand.lake.watermarks.path}/_delta_log back" in caught.value.next_command
+def test_a_table_that_ends_before_its_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
+    path = hand.lake.table_path("users")
+    lose(Path(path))
+    lost = "30 rows of users, of epoch 3, though the watermark log has them"
+    with pytest.raises(LakeError, match=f"the lake has lost {lost}") as caught:
+        check(hand)
+    assert f"bring {path}/_delta_log back" in caught.value.next_command
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
@@ -148,18 +138,16 @@ def test_a_target_that_has_lost_more_than_the_newest_epoch(hand: HandmadeLake, l
     assert caught.value.next_command == f"bring {target}/_delta_log back from a backup"
 
 
-def test_all_plans_are_gone(hand: HandmadeLake, tmp_path: Path) -> None:
+def test_the_lakes_own_log_is_gone(hand: HandmadeLake, tmp_path: Path) -> None:
     """The lake's own name is part of every transaction's: without it all would be landed and published once more."""
-    shutil.rmtree(hand.lake.epochs.path)
-    for ask in (
-        lambda lake: refuse_lost_source(lake, "users", 1),
-        lambda lake: refuse_lost_insert(lake, "", Location(tmp_path)),
-    ):
-        with pytest.raises(LakeError, match="the lake has lost all plans"):
-            ask(Lake(hand.lake.root))
+    shutil.rmtree(hand.lake.logs.lake.path)
+    delta_log._open.clear()
+    with pytest.raises(LakeError, match="the lake's own log is gone") as caught:
+        Lake(hand.lake.root)
+    assert caught.value.next_command.startswith(f"bring {hand.lake.control} back from a backup")
     new = Lake(tmp_path / "new")
     refuse_lost_source(new, "users", 1)
-    assert not new.epochs.path.is_there()
+    assert not new.logs.lake.path.is_there()
 
 
 def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
@@ -512,13 +500,17 @@ def test_a_missing_file_of_a_probe_is_reported_with_its_insert(spark: SparkSessi
     assert failed.value.state == "nothing was planned"
 
 
-@pytest.mark.parametrize("table", ["epochs", "staged", "verdicts"])
-def test_verify_sees_that_control_tables_are_gone(spark: SparkSession, tmp_path: Path, table: str) -> None:
+@pytest.mark.parametrize("log", ["lake", "insert.copies"])
+def test_verify_sees_that_a_log_is_gone(spark: SparkSession, tmp_path: Path, log: str) -> None:
     """Without them no epoch is known, and nothing that is published was looked at."""
     harness = copied(NUMBERS.format(path=tmp_path / "copies"), spark, tmp_path)
     assert harness.verify("copies").passed
-    shutil.rmtree(str(harness.lake.control / table))
+    shutil.rmtree(str(harness.lake.control / log))
     delta_log._open.clear()
+    if log == "lake":
+        with pytest.raises(LakeError, match="the lake's own log is gone"):
+            harness.restart()
+        return
     harness.restart()
     report = harness.verify("copies")
     assert not report.passed
