@@ -60,8 +60,8 @@ CACHED_ROWS = 2_048
 
 FORMAT = 5
 """What a lake of this version holds, in the description of the lake's own log. Others are refused, as none is released
-yet: 1 had no definitions, 2 staged a target's files in its quarantine's folder, 3 had a kind of plan for each kind of epoch,
-4 had a table for each kind of record."""
+yet: 1 had no definitions, 2 staged a target's files in its quarantine's folder, 3 had a kind of plan for each kind of
+epoch, 4 had a table for each kind of record."""
 
 FORMAT_IS = "tidegate lake, format "
 
