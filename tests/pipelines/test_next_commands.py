@@ -105,6 +105,7 @@ FOLLOWED: dict[str, list[str]] = {
     f"{CLI}::test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_generation": [
         "pipelines/facts/source_problems.py:passing_log",
         "quality_checks/against_source.py:SourceReconciliation.notes",
+        "quality_checks/against_source.py:Reconciliation.cause",
     ],
     f"{CLI}::test_explain_says_what_a_run_would_not_do": ["pipelines/facts/plan.py:Explanation.notes"],
     "tests/quality_checks/test_against_source.py::": [
