@@ -119,7 +119,14 @@ LEGACY = OptionSpec(
     "false: both have up to 6 digits, as ms up to 3 digits, else as us.",
     changes="rows",
 )
-END_MARK = secrets.token_bytes(15).replace(b"\0", b"\1") + b"\0"
+
+
+def _end_mark() -> bytes:
+    """Random, and of bytes that neither look like a number that is too long nor end one (`_SUSPECT`)."""
+    return b"\1" + bytes(byte & 0x7F or 1 for byte in secrets.token_bytes(14)) + b"\0"
+
+
+END_MARK = _end_mark()
 """No beginning of it is also its end, so bytes left over before it make another mark come out. Every process draws its
 own, so no message holds it."""
 
