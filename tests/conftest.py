@@ -39,6 +39,10 @@ os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCache
 """For the sessions of commands and Dagster runs that tests start: a process lives for some epochs of a few rows, and
 half of its processor time would go into compiling them well. What Spark itself does is left as users have it."""
 
+os.fsync = lambda opened: None  # type: ignore[assignment]
+"""No test cuts the power of the machine, and a disk that others write to takes milliseconds for each. What is synced,
+and when, `tests/power.py` sees; processes that tests start sync as users' do."""
+
 
 @dataclass(frozen=True)
 class Database:

@@ -109,7 +109,6 @@ FOLLOWED: dict[str, list[str]] = {
     ],
     f"{CLI}::test_explain_says_what_a_run_would_not_do": ["pipelines/facts/plan.py:Explanation.notes"],
     "tests/quality_checks/test_against_source.py::": [
-        "assets/operations/upkeep.py:_refuse",
         "quality_checks/against_source.py:_comparable",
     ],
 }
