@@ -160,9 +160,7 @@ class OwnerLog:
 
     def version(self, application: str) -> int:
         """The last transaction version of `application`; -1 when there is none."""
-        table = self.refresh()
-        found = table.transaction_version(application) if table else None
-        return -1 if found is None else int(found)
+        return _committed(self.refresh(), application)
 
     def append(self, rows: Sequence[Record], marks: Mapping[str, int], *, guarded: bool = True) -> bool:
         """Commit records, of whatever kinds, under transaction versions; False when one of these was committed before.
@@ -176,18 +174,13 @@ class OwnerLog:
 
     def _append(self, rows: Sequence[Record], marks: Mapping[str, int], guarded: bool) -> bool:
         table = self.create()
-        if any(self._committed(table, name) >= version for name, version in marks.items()):
+        if any(_committed(table, name) >= version for name, version in marks.items()):
             return False
         if guarded and self.guard is not None:
             self.guard()
         by_kind = groupby(sorted(rows, key=_kind_of), _kind_of)
         self.put(table, [self._written(kind, _table([row.to_row() for row in same])) for kind, same in by_kind], marks)
         return True
-
-    @staticmethod
-    def _committed(table: delta_log.Table, application: str) -> int:
-        found = table.transaction_version(application)
-        return -1 if found is None else int(found)
 
     def append_after(self, table: delta_log.Table, row: Record) -> None:
         """Commit a record as the version after that of `table`. Raises CommitFailedError when another was faster."""
@@ -311,6 +304,11 @@ class OwnerLog:
 
 LAST_ALONE = frozenset({"lease"})
 """Kinds of which only the last record is ever asked for."""
+
+
+def _committed(table: delta_log.Table | None, application: str) -> int:
+    found = table.transaction_version(application) if table else None
+    return delta_log.NOT_COMMITTED if found is None else int(found)
 
 
 def _kind_of(row: Record) -> str:

@@ -99,7 +99,7 @@ class Splits:
             for split in splits
             if split["split"] not in known
         ]
-        self._write(new)
+        self.write(new)
 
     def restate(self, splits: Sequence[Json]) -> None:
         known = {row["split"]: row for row in self.rows()}
@@ -107,7 +107,7 @@ class Splits:
         for split in splits:
             name, detail = split["split"], {**split["detail"], STATED: _stated(known[split["split"]]["detail"]) + 1}
             new.append(SplitRow(self.owner, self.generation, 0, name, split["ordinal"], detail))
-        self._write(new)
+        self.write(new)
 
     def cut(self, cuts: Mapping[str, Json]) -> None:
         known = {row["split"]: row for row in self.rows()}
@@ -118,9 +118,10 @@ class Splits:
             for name, cut in cuts.items()
             if known[name]["cut"] is None
         ]
-        self._write(new)
+        self.write(new)
 
-    def _write(self, new: list[SplitRow]) -> None:
+    def write(self, new: list[SplitRow]) -> None:
+        """Commit them, or have them wait for the caller's commit."""
         if self.waiting is not None:
             self.waiting += new
         elif new:
@@ -146,8 +147,8 @@ class SplitsOfPlan:
 
     def store(self) -> None:
         """Commit it alone, where nothing was planned."""
-        if self.rows and isinstance(self.of, Splits):
-            self.of.lake.logs.of(self.of.owner).append(self.rows, self.mark)
+        if isinstance(self.of, Splits):
+            self.of.write(self.rows)
 
 
 @contextmanager

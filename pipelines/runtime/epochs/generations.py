@@ -58,7 +58,8 @@ class Generations:
 
     def is_over(self, generation: int) -> bool:
         """Whether it was given up, or another one has taken its place."""
-        return bool(rows := self.decisions) and generation in self._ended(rows)
+        rows = self.decisions
+        return bool(rows) and generation in self._ended(rows)
 
     def _current(self, rows: Sequence[GenerationRow]) -> int:
         found = FIRST
