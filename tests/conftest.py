@@ -14,7 +14,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,7 +188,27 @@ def starts_only_what_it_asks_for(request: pytest.FixtureRequest, monkeypatch: py
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    return spark_session()
+    session = spark_session()
+    ask_once()
+    return session
+
+
+def ask_once() -> None:
+    """Keep what the JVM has said of its classes. At each `F.lit(…)` pyspark asks what `functions` is, for which Java
+    looks into all jars, and what `lit` is."""
+    from py4j.java_gateway import JavaClass, JavaMember, JVMView
+
+    def kept(asked: Callable[[Any, str], Any], kind: type) -> Callable[[Any, str], Any]:
+        def ask(owner: Any, name: str) -> Any:
+            found = asked(owner, name)
+            if isinstance(found, kind):
+                vars(owner)[name] = found  # so that Python does not ask `__getattr__` again
+            return found
+
+        return ask
+
+    JVMView.__getattr__ = kept(JVMView.__getattr__, JavaClass)  # type: ignore[method-assign]
+    JavaClass.__getattr__ = kept(JavaClass.__getattr__, JavaMember)  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session")

@@ -95,7 +95,6 @@ def test_files_lie_with_the_table_that_names_them_whoever_vacuums(spark: SparkSe
         assert ids(play) == [1]
         assert held.folder in staged(play)
     harness.runner.resolve_held("converted", on_unmatched="quarantine")
-    vacuum(play)
     harness.runner.maintenance(timedelta(0)).run()
     assert held.folder not in staged(play)
     check(harness, "converted", insert)
