@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 import os
 import shutil
@@ -158,6 +159,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse a run whose workers do not see the groups: each would start every service, and fixtures of a module."""
+    gc.freeze()  # thousands of tests are for ever: whoever collects garbage need not look at them
     grouped = getattr(session.config.option, "loadgroup", False)
     if grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not keep the tests of a group on one worker: see constraints.txt")
