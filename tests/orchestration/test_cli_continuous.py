@@ -109,8 +109,8 @@ def test_it_ticks_until_sigterm_beside_another_runner_and_leaves_no_lease_and_no
         while published < 3:
             published += sum(bool(insert["published"]) for insert in ticked()["inserts"])
 
-        other = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert other.returncode == 1
+        other = CliRunner().invoke(app, ["run", str(EXAMPLE), "--lake", str(lake)], env=settings)
+        assert other.exit_code == 1
         assert "user_info is being worked on by another runner" in other.stderr
         assert f"tidegate run --continuous, process {process.pid}" in other.stderr
         assert "nothing was changed by this run" in other.stderr
