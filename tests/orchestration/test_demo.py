@@ -78,6 +78,7 @@ def test_the_last_lines_are_the_verdict_and_what_is_beside_them_is_for_people(pl
     nulls = re.search(r"Verdict: without the gate, ([\d,]+) of the same clicks would have got a NULL", shown)
     assert int(nulls.group(1).replace(",", "")) > 0
     assert "user_info is not loaded yet" in messages
+    assert re.search(r"Clicks waiting: [\d,]+ · user_info [\d.]+ s behind the binlog", messages)
     assert re.search(r"user_info snapshot: [\d,]+ of [\d,]+ chunks.*[\d,]+ rows/s", messages)
     for noise in ("WARN", "DEBUG", "Traceback"):
         assert noise not in messages
