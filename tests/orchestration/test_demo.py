@@ -464,18 +464,6 @@ def test_an_event_time_source_draws_its_splits(page: Page, ui: Ui, lake: Lake) -
     picture(dialog, "dagster-splits")
 
 
-@pytest.mark.thorough  # the build side's page has one
-@pytest.mark.parametrize(
-    ("asset", "name"),
-    [("strict/strict_click", "gate passed"), ("strict/user_info", "flipped"), ("rates/orders", "watermark (ms)")],
-)
-def test_numbers_are_plotted(page: Page, ui: Ui, asset: str, name: str) -> None:
-    page.goto(f"{ui.address}/assets/{asset}")
-    page.get_by_role("button", name="Plots").click()
-    expect(page.locator("canvas").first).to_be_visible()
-    expect(page.get_by_text(name, exact=True).first).to_be_visible()
-
-
 LATER = {
     "rates": '{"data": {"currency": "EUR", "rate": 1.5, "valid_from": "2100-01-01 00:00:00"}, "op": "+U"}',
     "orders": '{"order_id": 6, "currency": "EUR", "amount": 1.00, "order_time": "2100-01-01 00:00:05"}',

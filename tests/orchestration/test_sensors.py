@@ -425,21 +425,6 @@ class TestFinishedRuns:
             cursor = tick(definitions, instance, cursor)
         assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]
 
-    def test_a_run_of_the_asset_graph_is_launched_again_as_it_was(
-        self, definitions, instance, webhook: Webhook, lake: Path
-    ):
-        """Its job is Dagster's own, and has every asset of the code location."""
-        cursor = tick(definitions, instance)
-        hand = Hand(pipeline("block"), lake)
-        hand.users(1)
-        events = lake / "_scratch" / "user_info" / "events"
-        next(events.iterdir()).rename(events / "00000007.arrow")
-        assert not graph_run(definitions, instance, USERS).success
-        tick(definitions, instance, cursor)
-        (message,) = webhook.messages
-        assert message["pipeline"] == "clicks"
-        assert message["next"][-1] == "then run it again: dg launch --assets 'key:\"clicks/user_info\"'"
-
     def test_alerts_link_to_the_newest_run_of_the_asset_whoever_started_it(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
