@@ -1,6 +1,6 @@
 """Services that tests share, and how a test says which it needs: by its fixtures.
 
-A test that takes `spark`, `mariadb`, `broker` or `dagster` (itself, or through another fixture) is marked with the
+A test that takes `spark`, `mariadb` or `broker` (itself, or through another fixture) is marked with the
 service. One that starts something of its own, in its process or in another, takes `jvm` or `server` (a module of such
 tests: `pytestmark = pytest.mark.usefixtures("jvm")`). Every other test runs in `make test-fast`, and is stopped where
 it starts a JVM or a server all the same.
@@ -124,12 +124,10 @@ SERVICES = {
     "mariadb": "mariadb",
     "server": "server",
     "broker": "kafka",
-    "dagster": "dagster",
 }
 """Fixture -> the marker of what it starts."""
-SHARED = {"mariadb": "mariadb", "dagster": "mariadb", "kafka": "kafka"}
-"""Marker -> the group of the tests that run in one worker, one after another, so that only that one starts the service.
-The run's Dagster reads its MariaDB."""
+SHARED = {"mariadb": "mariadb", "kafka": "kafka"}
+"""Marker -> the group of the tests that run in one worker, one after another: only that one starts the service."""
 NO_JAVA = Path(__file__).parent / "fixtures" / "no_java"
 """A JAVA_HOME whose `java` only says that it is none."""
 
