@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.lake.readers import LATER, LONG, TYPES, filters, literal, right, rows, schema, sql, wrong
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.rows import add_columns, ensure_table
@@ -35,7 +36,7 @@ def added(path: Path, epoch: int, given: list[dict], instead_of: Epochs | None =
     adopt(path, folder, survey(folder), application="a", epoch=epoch, instead_of=instead_of)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["a table of Tidegate", "a table that was there"])
+@pytest.mark.parametrize("own", at_length([True, False]), ids=["a table of Tidegate", "a table that was there"])
 def test_readers_lose_no_row(tmp_path: Path, own: bool) -> None:
     made = Schema.from_arrow(pa.schema([*PLACE, *schema()]))
     DeltaTable.create(tmp_path, made, configuration=skipping(json.loads(made.to_json())["fields"]) if own else None)
