@@ -70,7 +70,8 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
         return ""
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
-    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{insert.sql};\n"
+    made = "".join(f"{view};\n" for view in insert.views)
+    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{made}{insert.sql};\n"
 
 
 def statement_of(pipeline: CompiledScript, table: str) -> str:
