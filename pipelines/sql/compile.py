@@ -221,6 +221,10 @@ def _declare(
         if statement.like is not None and error.also is None:
             error.also = source.error(statement.like.span, "see also")
         raise
+    for part in table.parts:
+        for option in declared[part.name].statement.hinted[:1]:
+            what = f"a hint would change {name}, of which {part.name} is a part"
+            raise source.error(option.key.span, what, f"write it in the WITH of {part.name}", statement.name.span)
     table = replace(table, home=None if source.path is None else str(Path(source.path).absolute().parent))
     table = quarantining_nulls(table) if name in quarantined else table
     declared[name] = Declared(table, spec, statement)

@@ -73,6 +73,11 @@ class Insert:
         return {**self.__dict__, "tree": None}
 
     @property
+    def with_views(self) -> str:
+        """Its statement, and those of its views in front."""
+        return ";\n".join([*self.views, self.sql])
+
+    @property
     def statement(self) -> str:
         """Its stable name, whichever its generation."""
         return statement_name(self.id)
@@ -250,6 +255,7 @@ class CompiledScript:
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
         if isinstance(insert, ProcessInsert):
             text += insert.process.identity
+        text += repr(insert.views) if insert.views else ""
         if insert.proof:
             text += "proof"
         if insert.constraints:  # a text without any keeps the digest that stored plans have

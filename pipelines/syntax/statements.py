@@ -94,7 +94,8 @@ class ColumnDefinition:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """CREATE [TEMPORARY] TABLE. `partitioned` is the place of PARTITIONED BY and what it names."""
+    """CREATE [TEMPORARY] TABLE. `partitioned` is the place of PARTITIONED BY and what it names; `hinted` are options of
+    hints, and `plain` those without them, where there are any."""
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
@@ -108,6 +109,8 @@ class CreateTable:
     partitioned: Span | None = None
     constraints: tuple[Expect, ...] = ()
     like: Like | None = None
+    hinted: tuple[Option, ...] = ()
+    plain: tuple[Option, ...] | None = None
 
 
 @dataclass(frozen=True)

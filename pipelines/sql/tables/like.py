@@ -20,7 +20,7 @@ from tidegate.pipelines.syntax.statements import (
 
 
 def with_hints(source: Source, statements: Sequence[Statement]) -> list[Statement]:
-    """The statements, with the options of hints in the tables' CREATE TABLE: a table is read in one way only.
+    """The statements, with the options of hints beside those of the CREATE TABLE: a table is read in one way only.
 
     Raises SqlError where one place that reads a table has other options than another.
     """
@@ -32,7 +32,7 @@ def with_hints(source: Source, statements: Sequence[Statement]) -> list[Statemen
             what = f"{name} has other options in line {line}: a table is read in one way"
             raise source.error(span, what, "declare it once more, under another name, with these options", place)
     return [
-        replace(statement, options=_overwritten(statement.options, found[statement.name.text][1]))
+        replace(statement, hinted=tuple(found[statement.name.text][1]))
         if isinstance(statement, CreateTable) and statement.name.text in found
         else statement
         for statement in statements
@@ -68,8 +68,16 @@ def _overwritten(options: Sequence[Option], by: Sequence[Option]) -> tuple[Optio
 
 
 def by_another(source: Source, statement: CreateTable, declared: Mapping[str, Declared]) -> CreateTable:
-    """The CREATE TABLE that one with LIKE stands for, by Flink's rules. What the other table has comes first. Raises
-    SqlError."""
+    """The CREATE TABLE that one with LIKE, or hints, stands for. Raises SqlError."""
+    statement = _like(source, statement, declared)
+    if not statement.hinted:
+        return statement
+    options = _overwritten(statement.options, statement.hinted)
+    return replace(statement, options=options, plain=statement.options)
+
+
+def _like(source: Source, statement: CreateTable, declared: Mapping[str, Declared]) -> CreateTable:
+    """By Flink's rules. What the other table has comes first; hints are not taken over."""
     like = statement.like
     if like is None:
         return statement
@@ -99,7 +107,7 @@ def by_another(source: Source, statement: CreateTable, declared: Mapping[str, De
     keys, marks, options = rule_of("CONSTRAINTS"), rule_of("WATERMARKS"), rule_of("OPTIONS")
     overwritten = marks == "OVERWRITING" and bool(statement.watermarks)
     partitioned = base if rule_of("PARTITIONS") == "INCLUDING" and not statement.partitions else statement
-    older = () if options == "EXCLUDING" else base.options
+    older = () if options == "EXCLUDING" else base.options if base.plain is None else base.plain
     return replace(
         statement,
         columns=(*(column for column in base.columns if taken(column)), *statement.columns),

@@ -131,6 +131,10 @@ def test_a_hint_overrides_the_options_of_a_table_and_hides_what_is_secret() -> N
     with pytest.raises(SqlError) as raised:
         compiled(f"{tables} INSERT INTO made SELECT c.id, '', 1 FROM clicks{query.replace('hostname', 'hostnam')}")
     assert "hidden" not in str(raised.value)
+    copied = compiled(f"{tables} CREATE TABLE u LIKE s; INSERT INTO made SELECT c.id, '', 1 FROM clicks{query}").table(
+        "u"
+    )
+    assert (copied.options["hostname"], copied.options["password"]) == ("a", "${P}"), "LIKE takes over no hint"
 
 
 def test_an_error_shows_the_view_beside_the_place_that_reads_it() -> None:
