@@ -476,7 +476,8 @@ def _paths(insert: Insert) -> dict[str, str]:
 
 def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:
     """The aliases of the builds in a stored definition; those of `insert` where it stores none."""
-    found = None if insert.sql in row.script else _aliases_in(row.script, insert.id)
+    same = all(text in row.script for text in (*insert.views, insert.sql))
+    found = None if same else _aliases_in(row.script, insert.id)
     return [join.alias for join in insert.joins] if found is None else found
 
 

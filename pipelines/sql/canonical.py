@@ -70,7 +70,7 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
         return ""
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
-    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{insert.sql};\n"
+    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{insert.with_views};\n"
 
 
 def statement_of(pipeline: CompiledScript, table: str) -> str:

@@ -12,19 +12,21 @@ from typing import Any
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.inserts.joins import SelectCompiler
-from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
+from tidegate.pipelines.sql.inserts.queries import Binder, Named
+from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Join
-from tidegate.pipelines.sql.roles import roles
+from tidegate.pipelines.sql.roles import Use, roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
+from tidegate.pipelines.sql.tables.like import by_another, with_hints
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role
+from tidegate.pipelines.sql.tree import Declared
 from tidegate.pipelines.syntax.dialect import read_script
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings, without_effect
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto
+from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto, View
 from tidegate.pipelines.syntax.types import quoted
 
 
@@ -131,23 +133,30 @@ def compile_script(
     targets = {statement.target.text for statement in statements if isinstance(statement, InsertInto)}
     quarantined = targets if given.get(NOT_NULL_ENFORCER) == "DROP" else set()
     declared: dict[str, Declared] = {}
+    views, uses = dict[str, Named](), list[Use]()
     inserts: list[tuple[InsertInto, Insert]] = []
-    for statement in statements:
+    for statement in with_hints(source, statements):
         try:
             if isinstance(statement, CreateTable):
-                _declare(source, statement, declared, known, functions, quarantined)
+                _declare(source, statement, declared, known, functions, quarantined, views)
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                insert = InsertStatement(source, statement, declared, functions)
-                compiler = SelectCompiler if statement.window is None else WindowedCompiler
-                inserts.append((statement, compiler(insert).compile()))
+                binder = Binder(source, declared, views, functions)
+                insert = InsertStatement(source, statement, binder)
+                windowed = statement.query.window is not None
+                made = WindowedCompiler(insert).compile() if windowed else insert.compile()
+                inserts.append((statement, made))
+                uses += [Use(statement.target, "sink"), *binder.uses]
+            elif isinstance(statement, View) and not _there(source, statement, declared, views):
+                Binder(source, declared, views, functions).view(statement, {}, None, statement.name.span)
+                views[statement.name.text] = Named(statement, {})
             continue
         except RecursionError:
             pass
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
-    found = roles(source, inserts, declared)
+    found = roles(source, inserts, uses, declared)
     read = {part.name for table in found for part in declared[table].table.parts}
     tables = {
         table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
@@ -165,6 +174,32 @@ def compile_script(
     )
 
 
+def _there(
+    source: Source, statement: CreateTable | View, declared: Mapping[str, Declared], views: Mapping[str, Named]
+) -> bool:
+    """Whether what is declared IF NOT EXISTS is there. Raises SqlError for a name that another table or view has."""
+    name = statement.name.text
+    lines = {known: owner.table.location.line for known, owner in declared.items()}
+    kinds = dict.fromkeys(lines, "table")
+    for known, named in views.items():
+        lines[known], kinds[known] = source.location(named.view.span.start).line, "view"
+    other = next((known for known in lines if known.casefold() == name.casefold()), None)
+    if other is None or (other == name and statement.if_not_exists):
+        return other is not None
+    hint = "give it another name" if other == name else f"`{other}` differs in case only"
+    what = f"{kinds[other]} `{name}` is declared already, in line {lines[other]}"
+    raise source.error(statement.name.span, what, hint)
+
+
+def _view(
+    source: Source, view: View, declared: Mapping[str, Declared], views: dict[str, Named], functions: UserFunctions
+) -> None:
+    """Declare a view, whose errors are found here."""
+    if not _there(source, view, declared, views):
+        Binder(source, declared, views, functions).view(view, {}, None, view.name.span)
+        views[view.name.text] = Named(view, {})
+
+
 def _declare(
     source: Source,
     statement: CreateTable,
@@ -172,19 +207,24 @@ def _declare(
     connectors: Mapping[str, ConnectorSpec],
     functions: UserFunctions,
     quarantined: Collection[str],
+    views: Mapping[str, Named],
 ) -> None:
     """Declare a table; `quarantined`: the targets that quarantine rows with NULL in a NOT NULL column."""
     name = statement.name.text
-    folded = {known.casefold(): known for known in declared}
-    other = folded.get(name.casefold())
-    if other is not None:
-        if other == name and statement.if_not_exists:
-            return
-        line = declared[other].table.location.line
-        hint = "give it another name" if other == name else f"`{other}` differs in case only"
-        raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
+    if _there(source, statement, declared, views):
+        return
     known = {name: (owner.table, owner.spec) for name, owner in declared.items()}
-    table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
+    statement = by_another(source, statement, declared)
+    try:
+        table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
+    except SqlError as error:
+        if statement.like is not None and error.also is None:
+            error.also = source.error(statement.like.span, "see also")
+        raise
+    for part in table.parts:
+        for option in declared[part.name].statement.hinted[:1]:
+            what = f"a hint would change {name}, of which {part.name} is a part"
+            raise source.error(option.key.span, what, f"write it in the WITH of {part.name}", statement.name.span)
     table = replace(table, home=None if source.path is None else str(Path(source.path).absolute().parent))
     table = quarantining_nulls(table) if name in quarantined else table
     declared[name] = Declared(table, spec, statement)

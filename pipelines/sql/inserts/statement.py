@@ -3,72 +3,58 @@ target."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
-from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import Insert, Join, Projection
-from tidegate.pipelines.sql.scope import InsertScope, Relation, check_table_name, type_of
-from tidegate.pipelines.sql.values import Value, fits
+from tidegate.pipelines.sql.inserts.queries import Binder
+from tidegate.pipelines.sql.model import Insert, Projection
+from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
+from tidegate.pipelines.sql.tree import Column as OutputColumn
+from tidegate.pipelines.sql.tree import Declared, Node
+from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import CreateTable, InsertInto, Name, TableUse
-from tidegate.pipelines.syntax.types import Kind, folded
+from tidegate.pipelines.syntax.statements import InsertInto
+from tidegate.pipelines.syntax.types import Kind
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A table, its connector, and the statement that declares it."""
-
-    table: Table
-    spec: ConnectorSpec
-    statement: CreateTable
-
-
-@dataclass(frozen=True)
-class Output:
-    """A column of the SELECT. `name` is what it is called, for messages."""
-
-    value: Value
-    span: Span
-    name: str
-
-
-@dataclass(frozen=True)
 class InsertStatement:
-    """One INSERT, and the tables and functions that stand before it. Every method raises SqlError."""
+    """One INSERT, and what its names mean. Every method raises SqlError."""
 
     source: Source
     statement: InsertInto
-    declared: Mapping[str, Declared]
-    functions: UserFunctions
+    binder: Binder
 
-    def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
+    def error(self, span: Span, what: str, hint: str | None = None, also: Span | None = None) -> SqlError:
+        return self.source.error(span, what, hint, also)
 
-    def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
-        """The scope in which its expressions find columns and functions."""
-        return InsertScope(self.source, relations, self.functions, later)
-
-    # Tables
-
-    def _find(self, name: Name) -> Declared:
-        found = self.declared.get(name.text)
-        if found is None:
-            hint = suggest(name.text, self.declared, "the script's tables") or "declare it with CREATE TABLE"
-            raise self.error(name.span, f"unknown table `{name.text}`", hint)
-        return found
+    def compile(self) -> Insert:
+        """An INSERT of rows of its probe, one by one. Raises SqlError."""
+        target, query = self.target(), self.statement.query
+        tree = self.binder.query(query, {})
+        probe = tree.scan.declared
+        if not tree.joins and not probe.spec.only_grows(probe.table.options):
+            raise self.error(
+                query.probe.table.span,
+                f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
+                "a probe that is read in processing time only grows",
+            )
+        return self.compiled(target.table, tree)
 
     def target(self) -> Declared:
-        target = self._find(self.statement.target)
+        name = self.statement.target
+        if (view := self.binder.known.get(name.text)) is not None:
+            what = f"{name.text} is a view, and rows are written into tables"
+            raise self.error(name.span, what, "declare a table for them with CREATE TABLE", view.view.name.span)
+        target = self.binder.table(name)
         if not target.spec.sink:
             what = f"{target.table.name} cannot be a target: {target.spec.name} can only be read"
             raise self.error(self.statement.target.span, what)
@@ -82,51 +68,39 @@ class InsertStatement:
                 raise self.error(option.value.span, what, "write the value")
         return target
 
-    def read(self, use: TableUse, clause: str) -> Declared:
-        """A table that can be read."""
-        found = self._find(use.table)
-        if not found.spec.source:
-            what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
-            raise self.error(use.table.span, what)
-        return found
-
-    def relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:
-        """The table by the name that it goes by."""
-        name = use.name
-        check_table_name(self.source, name)
-        if folded(name.text) in [folded(relation.alias) for relation in known]:
-            hint = f"give it another name: {use.table.text} … AS {use.table.text[:1]}{len(known) + 1}"
-            raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
-        return Relation(name.text, found.table)
-
-    def compiled(
-        self, target: Table, probe: Relation, outputs: Sequence[Output], where: str | None, joins: tuple[Join, ...] = ()
-    ) -> Insert:
-        """The INSERT of `outputs` into `target`."""
+    def compiled(self, target: Table, tree: Node) -> Insert:
+        """The INSERT of the rows of `tree` into `target`."""
         return Insert(
             id=target.options.get("insert.id", target.name),
             target=target.name,
-            probe=probe.table.name,
-            probe_alias=probe.alias,
-            joins=joins,
-            where=where,
-            projections=self._projections(target, outputs),
+            probe=tree.scan.declared.table.name,
+            probe_alias=tree.scan.alias,
+            joins=tree.joins,
+            where=" AND ".join(condition.expression for condition in tree.conditions) or None,
+            projections=self._projections(target, tree.columns),
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
+            conditions=tree.conditions,
             constraints=severest_first(target.constraints),
+            proof=target.options.get("gate.proof") == "columns",
+            views=tuple(view.written for view in self.binder.views.values()),
+            tree=tree,
         )
 
-    def _projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+    def _projections(self, target: Table, outputs: Sequence[OutputColumn]) -> tuple[Projection, ...]:
         """The expressions for the target's columns. Raises SqlError for too few, too many, or a type that does not
         fit."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
-            wanted, given = ", ".join(column.name for column in columns), ", ".join(output.name for output in outputs)
+            wanted, given = (
+                ", ".join(column.name for column in columns),
+                ", ".join(output.written for output in outputs),
+            )
             what = (
                 f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({wanted}), "
                 f"the SELECT gives {len(outputs)} ({given})"
             )
-            raise self.error(self.statement.select_span, what, f"or name the columns: INSERT INTO {target.name} (…)")
+            raise self.error(self.statement.query.span, what, f"or name the columns: INSERT INTO {target.name} (…)")
         chosen = {column.name: output for column, output in zip(columns, outputs, strict=True)}
         return tuple(self._projection(target, column, chosen.get(column.name)) for column in target.physical_columns)
 
@@ -144,7 +118,7 @@ class InsertStatement:
             chosen.append(physical[name.text])
         return chosen
 
-    def _projection(self, target: Table, column: Column, output: Output | None) -> Projection:
+    def _projection(self, target: Table, column: Column, output: OutputColumn | None) -> Projection:
         if output is None:
             if not column.nullable:
                 what = f"column `{column.name}` of {target.name} is NOT NULL and gets no value"
@@ -152,15 +126,17 @@ class InsertStatement:
             return Projection(column.name, f"CAST(NULL AS {column.spark_type})", column.spark_type)
         value, wanted = output.value, type_of(column)
         if value.type.kind is Kind.NULL and not column.nullable:
-            raise self.error(output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL")
+            raise self.error(
+                output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL", None, output.of
+            )
         if not assignable(value.type, wanted) and not (value.literal and fits(value.constant, wanted)):
             hint = None
             if castable(value.type, wanted):
                 hint = f"CAST({self.source.shown(output.span)} AS {parse_type(column.type)}) says that this is meant"
-                if output.name == column.name and self.source.shown(output.span).endswith("*"):
-                    hint = f"write the columns out, with CAST({column.name} AS {parse_type(column.type)})"
+                if self.source.shown(output.span).endswith("*"):
+                    hint = f"write the columns out, with CAST({output.written} AS {parse_type(column.type)})"
             what = f"type clash: column `{column.name}` of {target.name} is {column.type}"
-            raise self.error(output.span, f"{what}, `{output.name}` is {value.type.null()}", hint)
-        plain = value.column is not None and value.type.spark == wanted.spark
+            raise self.error(output.span, f"{what}, `{output.written}` is {value.type.null()}", hint, output.of)
+        plain = value.column not in (None, CALLED_NOW) and value.type.spark == wanted.spark
         sql = value.sql if plain else f"CAST({value.sql} AS {wanted.spark})"
         return Projection(column.name, sql, column.spark_type)

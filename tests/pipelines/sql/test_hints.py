@@ -28,16 +28,6 @@ FIRST = NAMED.format(clicks="clicks AS c")
 READ_AGAIN = "CREATE TABLE named_again (item INT, name STRING) WITH ('connector' = 'delta', 'path' = '/data/named');"
 
 FOLLOWED = {
-    "a view": (
-        "CREATE VIEW c AS SELECT id, item, p FROM clicks WHERE id > 1;" + NAMED.format(clicks="c"),
-        "its WHERE into the INSERT",
-        FIRST + "WHERE c.id > 1",
-    ),
-    "a query before": (
-        "WITH c AS (SELECT id, item, p FROM clicks WHERE id > 1)" + NAMED.format(clicks="c"),
-        "its WHERE into the INSERT",
-        FIRST + "WHERE c.id > 1",
-    ),
     "a target that is read": (
         FIRST + "; INSERT INTO shown SELECT item, name FROM named",
         "read it by a second table",
