@@ -54,7 +54,8 @@ OWN = {"delta.logRetentionDuration": "interval 7 days"}
 """Properties of tables that only Tidegate writes (a source's table, a control table): how long the log of their commits
 stays; nobody reads it as a history."""
 
-BRIEF = {"delta.deletedFileRetentionDuration": "interval 20 minutes"}
+BRIEF_MINUTES = 20
+BRIEF = {"delta.deletedFileRetentionDuration": f"interval {BRIEF_MINUTES} minutes"}
 """For tables whose removed files are deleted after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a
 removed file. Delta's default is a week: with a commit a second every checkpoint would list 600,000 removals."""
 

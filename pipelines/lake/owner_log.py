@@ -200,7 +200,7 @@ class OwnerLog:
         from tidegate.pipelines.lake.commits import commit
 
         try:
-            commit(table, self.path, [*made, *gone], marks=marks)
+            commit(table, self.path, [*made, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
         except CommitFailedError:
             for action in made:
                 (self.path / action.path).delete()
