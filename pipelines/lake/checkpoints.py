@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake.by_name import TableState, removed_since
+from tidegate.pipelines.location import parquet_of
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _FILE = {"path": pa.string(), "partitionValues": _TEXTS, "size": pa.int64(), "dataChange": pa.bool_()}
@@ -39,10 +39,8 @@ def checkpoint_of_state(table: TableState, listed_ms: int) -> tuple[bytes, bytes
     if removed is None or table.versions.writer_features or table.versions.reader_features:
         raise ValueError(f"{table.root} is no log that Tidegate alone has written")
     actions = list(_actions(table, removed))
-    file = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(actions, schema=_SCHEMA), file)
     hint = {"version": table.at, "size": len(actions), "numOfAddFiles": len(table.files)}
-    return file.getvalue().to_pybytes(), json.dumps(hint).encode()
+    return parquet_of(pa.Table.from_pylist(actions, schema=_SCHEMA)), json.dumps(hint).encode()
 
 
 def _actions(table: TableState, removed: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -111,10 +111,14 @@ def brought_up_to_date(table: DeltaTable) -> DeltaTable:
 NOT_COMMITTED = -1
 
 
-def committed(path: Address, application: str) -> int:
+def committed(path: Address, application: str, remedy: str | None = None) -> int:
     """The last transaction version that `application` committed to the table at `path`; NOT_COMMITTED when there is
-    none."""
-    table = opened(path)
+    none. `remedy`: see `opened`."""
+    return committed_in(opened(path, remedy), application)
+
+
+def committed_in(table: Table | None, application: str) -> int:
+    """The same of a table that was opened."""
     found = table.transaction_version(application) if table else None
     return NOT_COMMITTED if found is None else int(found)
 
