@@ -39,6 +39,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
     mixed_definitions,
 )
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import table_form
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
