@@ -131,7 +131,7 @@ def compile_script(
     targets = {statement.target.text for statement in statements if isinstance(statement, InsertInto)}
     quarantined = targets if given.get(NOT_NULL_ENFORCER) == "DROP" else set()
     declared: dict[str, Declared] = {}
-    inserts: list[tuple[InsertInto, Insert]] = []
+    inserts = InsertsInOrder(source, declared, functions, targets)
     for statement in statements:
         try:
             if isinstance(statement, CreateTable):
@@ -139,15 +139,13 @@ def compile_script(
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                insert = InsertStatement(source, statement, declared, functions)
-                compiler = SelectCompiler if statement.window is None else WindowedCompiler
-                inserts.append((statement, compiler(insert).compile()))
+                inserts.add(statement)
             continue
         except RecursionError:
             pass
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
-    found = roles(source, inserts, declared)
+    found = roles(source, inserts.compiled(), declared)
     read = {part.name for table in found for part in declared[table].table.parts}
     tables = {
         table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
@@ -156,13 +154,66 @@ def compile_script(
     return Pipeline(
         name=name,
         tables=tables,
-        inserts=tuple(insert for _, insert in inserts),
+        inserts=tuple(insert for _, insert in inserts.compiled()),
         script=source.text,
         functions=functions.declared,
         auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
         not_null_enforcer=given.get(NOT_NULL_ENFORCER),
         without_effect=without_effect(statements),
     )
+
+
+@dataclass(frozen=True)
+class InsertsInOrder:
+    """The INSERTs of a script, each behind the one whose target it reads, and else as they are written. `targets`: of
+    all INSERTs of the script."""
+
+    source: Source
+    declared: dict[str, Declared]
+    functions: UserFunctions
+    targets: Collection[str]
+    _writers: dict[str, Insert] = field(default_factory=dict)
+    _waiting: list[InsertStatement] = field(default_factory=list)
+    _done: list[tuple[InsertInto, Insert]] = field(default_factory=list)
+
+    def add(self, statement: InsertInto) -> None:
+        """Compile the next INSERT, or leave it until the target that it reads is written. It sees what stands before
+        it. Raises SqlError."""
+        insert = InsertStatement(self.source, statement, self.declared, self.functions, self._writers)
+        read = statement.probe.table.text
+        if read in self.targets and read not in self._writers:
+            self._waiting.append(replace(insert, declared=dict(self.declared)))
+        else:
+            self._compile(insert)
+
+    def _compile(self, insert: InsertStatement) -> None:
+        compiler = SelectCompiler if insert.statement.window is None else WindowedCompiler
+        made = compiler(insert).compile()
+        self._done.append((insert.statement, made))
+        self._writers.setdefault(made.target, made)
+        ready = [each for each in self._waiting if each.statement.probe.table.text == made.target]
+        for each in ready:
+            self._waiting.remove(each)
+            self._compile(each)
+
+    def compiled(self) -> list[tuple[InsertInto, Insert]]:
+        """All of them. Raises SqlError where targets are read in a circle."""
+        if self._waiting:
+            first = self._waiting[0].statement
+            into = {each.statement.target.text: each.statement.probe.table for each in self._waiting}
+            round_trip, name = [first.target.text], first.probe.table.text
+            while name not in round_trip:
+                round_trip.append(name)
+                name = into[name].text
+            circle = round_trip[round_trip.index(name) :]
+            other = into[circle[-1]]
+            places = ", ".join(f"line {self.source.location(into[each].span.start).line}" for each in circle)
+            raise self.source.error(
+                other.span,
+                f"{' reads '.join([*circle, circle[0]])}: no row could ever enter this circle ({places})",
+                "let one of them read a source table",
+            )
+        return self._done
 
 
 def _declare(

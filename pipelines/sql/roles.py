@@ -15,7 +15,7 @@ from tidegate.pipelines.connectors.options import (
 )
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
-from tidegate.pipelines.sql.inserts.statement import Declared
+from tidegate.pipelines.sql.inserts.statement import Declared, read_back
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
 from tidegate.pipelines.sql.tables.with_options import place_of, with_role
@@ -42,7 +42,9 @@ def roles(
     for statement, _ in inserts:
         for name, role in _uses(statement):
             known = found.setdefault(name.text, role)
-            if known != role:
+            if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
+                found[name.text] = "sink"
+            elif known != role:
                 raise source.error(
                     name.span,
                     f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",
@@ -70,12 +72,6 @@ def _both(declared: Declared, wanted: set[Role]) -> str | None:
     if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):
         return None
     return "declare it twice, under two names"
-
-
-def read_back(target: str) -> str:
-    """How a script reads what it writes into a target."""
-    shown = f"'connector' = 'delta', 'path' = '/data/{target}'"
-    return f"write {target} WITH ({shown}), and read it by a second table WITH the same connector and path"
 
 
 def _uses(statement: InsertInto) -> Iterator[tuple[Name, Role]]:

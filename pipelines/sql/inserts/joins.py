@@ -32,7 +32,7 @@ class JoinCompiler:
     statement: TemporalJoin
     left: Sequence[Relation]
     build: Relation
-    probe_spec: ConnectorSpec
+    probe: Declared
     build_spec: ConnectorSpec
     later: Sequence[str]
 
@@ -125,11 +125,11 @@ class JoinCompiler:
 
     def _check_time(self, time: TimeAttribute) -> None:
         probe, build = self._probe.table, self.build.table
-        if time == "processing" and not self.probe_spec.only_grows(probe.options):
-            for problem in self.probe_spec.check(with_role(probe, "probe")):
-                raise self.insert.error(self.statement.time.span, f"{self.probe_spec.name}: {problem}")
+        if time == "processing" and not self.probe.only_grows:
+            for problem in self.probe.spec.check(with_role(probe, "probe")):
+                raise self.insert.error(self.statement.time.span, f"{self.probe.spec.name}: {problem}")
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"
-            hint = f"{self.probe_spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
+            hint = f"{self.probe.spec.name} delivers them: declare WATERMARK FOR on both sides and join in event time"
             raise self.insert.error(self.statement.time.span, what, hint)
         if time == "event" and build.watermark is None:
             what = f"an event-time join needs WATERMARK FOR on both sides; {build.name} has none"
@@ -210,7 +210,7 @@ class SelectCompiler:
         target, probe = self.insert.target(), self.insert.read(self.statement.probe, "FROM")
         relations, joins = self._joined(probe)
         self._one_time(joins)
-        if not joins and not probe.spec.only_grows(probe.table.options):
+        if not joins and not probe.only_grows:
             raise self.insert.error(
                 self.statement.probe.table.span,
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
@@ -232,7 +232,7 @@ class SelectCompiler:
             build = self.insert.read(join.build, "JOIN")
             relation = self.insert.relation(join.build, build, relations)
             later = [further.build.name.text for further in self.statement.joins[position + 1 :]]
-            joins.append(JoinCompiler(self.insert, join, relations, relation, probe.spec, build.spec, later).compile())
+            joins.append(JoinCompiler(self.insert, join, relations, relation, probe, build.spec, later).compile())
             relations = [*relations, relation]
         return relations, joins
 

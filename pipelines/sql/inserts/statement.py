@@ -4,13 +4,13 @@ target."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column, Table, severest_first
+from tidegate.pipelines.connectors.table import Column, Table, WatermarkSpec, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import Insert, Join, Projection
+from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert, Projection
 from tidegate.pipelines.sql.scope import InsertScope, Relation, check_table_name, type_of
 from tidegate.pipelines.sql.values import Value, fits
 from tidegate.pipelines.syntax.dialect import parse_type
@@ -18,7 +18,7 @@ from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateTable, InsertInto, Name, TableUse
-from tidegate.pipelines.syntax.types import Kind, folded
+from tidegate.pipelines.syntax.types import Kind, folded, quoted
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""
@@ -26,11 +26,18 @@ NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 
 @dataclass(frozen=True)
 class Declared:
-    """A table, its connector, and the statement that declares it."""
+    """A table, its connector, and the statement that declares it. `writer`: the INSERT whose target it is, if that has
+    been compiled."""
 
     table: Table
     spec: ConnectorSpec
     statement: CreateTable
+    writer: Insert | None = None
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether it has inserts only; a target is read only where it does."""
+        return self.writer is not None or self.spec.only_grows(self.table.options)
 
 
 @dataclass(frozen=True)
@@ -42,14 +49,33 @@ class Output:
     name: str
 
 
+def read_back(target: str) -> str:
+    """How a script reads what it writes into a target, where no INSERT can take its rows as they are published."""
+    shown = f"'connector' = 'delta', 'path' = '/data/{target}'"
+    return f"write {target} WITH ({shown}), and read it by a second table WITH the same connector and path"
+
+
+def carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:
+    """Whether a target's watermark is that of its INSERT: it is of a column that holds the event time of the `probe`'s
+    rows as it is."""
+    own = probe.watermark
+    if own is None or spec.expression != quoted(spec.column) or len(own.path) > 1:
+        return False
+    given = {item.name: item for item in writer.projections}.get(spec.column)
+    column = f"{quoted(writer.probe_alias)}.{quoted(own.column)}"
+    return given is not None and given.expression == column
+
+
 @dataclass(frozen=True)
 class InsertStatement:
-    """One INSERT, and the tables and functions that stand before it. Every method raises SqlError."""
+    """One INSERT, and the tables and functions that stand before it. `writers`: the INSERTs of the script that are
+    compiled, by their targets. Every method raises SqlError."""
 
     source: Source
     statement: InsertInto
     declared: Mapping[str, Declared]
     functions: UserFunctions
+    writers: Mapping[str, Insert] = field(default_factory=dict)
 
     def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
         return self.source.error(span, what, hint)
@@ -65,7 +91,10 @@ class InsertStatement:
         if found is None:
             hint = suggest(name.text, self.declared, "the script's tables") or "declare it with CREATE TABLE"
             raise self.error(name.span, f"unknown table `{name.text}`", hint)
-        return found
+        return self._written(found)
+
+    def _written(self, found: Declared) -> Declared:
+        return replace(found, writer=self.writers.get(found.table.name))
 
     def target(self) -> Declared:
         target = self._find(self.statement.target)
@@ -85,9 +114,40 @@ class InsertStatement:
     def read(self, use: TableUse, clause: str) -> Declared:
         """A table that can be read."""
         found = self._find(use.table)
+        if found.writer is not None:
+            return self._of_a_target(use, found, found.writer, clause)
         if not found.spec.source:
             what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
             raise self.error(use.table.span, what)
+        return found
+
+    def _of_a_target(self, use: TableUse, found: Declared, writer: Insert, clause: str) -> Declared:
+        """A target as what an INSERT reads row by row."""
+        table, at = found.table, use.table.span
+        if clause != "FROM":
+            what = f"{table.name} is the target of an INSERT, and cannot be a build side yet"
+            raise self.error(at, what, read_back(table.name))
+        if isinstance(writer, ProcessInsert):
+            what = f"{table.name} is written by windows, and no INSERT can read it yet"
+            raise self.error(at, what, read_back(table.name))
+        probe = self._written(self.declared[writer.probe])
+        if not probe.only_grows:
+            what = f"{table.name} has the updates of {writer.probe}, and no INSERT can read such a target"
+            raise self.error(at, what, f"read {writer.probe} itself")
+        for column in table.columns:
+            if column.expression is not None and not column.proctime:
+                what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
+                raise self.error(at, what, f"select it in the INSERT INTO {table.name}, or leave it out")
+        spec = table.watermark
+        if spec is not None and not carries(writer, probe.table, spec):
+            own = probe.table.watermark
+            what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
+            hint = (
+                f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
+                if own is None
+                else f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
+            )
+            raise self.error(at, what, hint)
         return found
 
     def relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:

@@ -20,7 +20,7 @@ from tidegate.pipelines.sql.functions.function import Call
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
-from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output
+from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output, read_back
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.scope import InsertScope, unused
@@ -86,7 +86,10 @@ class WindowedCompiler:
         assert call is not None
         target, probe = self.insert.target(), self.insert.read(self.statement.probe, "FROM")
         relation = self.insert.relation(statement.probe, probe, [])
-        if not probe.spec.only_grows(probe.table.options):
+        if probe.writer is not None:
+            what = f"{probe.table.name} is the target of an INSERT, and windows cannot read it yet"
+            raise self._error(statement.probe.table.span, what, read_back(probe.table.name))
+        if not probe.only_grows:
             what = f"{probe.table.name} ({probe.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(statement.probe.table.span, what, "aggregate a table that only grows")
         for join in statement.joins:
