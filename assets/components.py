@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -36,8 +35,6 @@ from tidegate.pipelines.runtime.scripts import load_script, pipeline_name
 log = logging.getLogger(__name__)
 
 LAKE_VARIABLE = "TIDEGATE_LAKE"
-OLD_TYPE = "assets.components.TidegateComponent"
-"""What the component is called in older YAML."""
 _JOBS: WeakKeyDictionary[Any, dict[Any, tuple[str, list[str]]]] = WeakKeyDictionary()
 """By project, or by what Dagster knows of its state: what each of its components is, and the jobs that it makes. One
 that Dagster builds again, with another name, takes its own place."""
@@ -200,10 +197,6 @@ class TidegateComponent(dg.Component, dg.Model, dg.Resolvable):
         return spec if self.translation is None else self.translation(spec, asset)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        written = getattr(getattr(context.component_decl, "component_file_model", None), "type", "")
-        if written == OLD_TYPE:
-            note = f"{context.path}: write `type: tidegate.TidegateComponent`; only a clone has `{OLD_TYPE}`"
-            warnings.warn(note, FutureWarning, stacklevel=2)
         made, project = self._definitions(context), context.component_tree.state_tracker
         if project not in _JOBS and isinstance(context.component_tree.defs_module, ModuleType):
             _say_at_load(context, self)  # a component that is built by itself, for a test, is in no project

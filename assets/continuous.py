@@ -9,18 +9,20 @@ Dagster's own runs report what they publish. So nothing is materialised that Dag
 or from another code location; nor while a run of Dagster holds the INSERT's lease, as it will report it. The cursor
 says what was reported, and what was shown of the gate.
 
+What is reported has no versions: of such an asset Dagster says that it is out of date where one that it reads was
+reported later.
+
 Dagster shows the newest record of a check, and makes one with every run. So a verdict that holds its epoch is reported
 again whenever a run was made since that asks the gate, or the staged asset was made again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import dagster as dg
 
@@ -36,7 +38,6 @@ from tidegate.pipelines.facts import news
 from tidegate.pipelines.facts.news import Place
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.sql.compile import Pipeline
 
 PACE_S = 60.0
 """The shortest time between two materialisations of an asset."""
@@ -46,10 +47,6 @@ NEWEST_RUNS = 50
 """How many runs are looked through for those that ask a gate."""
 AFTER_S = 2.0
 """Dagster takes the result of a check for one of the newest materialisation if it was reported in a later second."""
-CODE_VERSION, DATA_VERSION, INPUT_VERSION = (
-    f"dagster/{name}" for name in ("code_version", "data_version", "input_data_version")
-)
-"""Tags that Dagster compares, to find what is out of date."""
 
 Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
@@ -59,8 +56,8 @@ class Reported:
     """What Dagster shows of one INSERT or source table.
 
     Attributes:
-        generation, epoch, at, code: the newest epoch that is published or has landed, when it was reported (s, UTC),
-            and the version of the code that made it; empty where that is not known.
+        generation, epoch, at: the newest epoch that is published or has landed, and when the asset was reported last
+            (s, UTC); 0 where it never was.
         gate: what was last shown of an INSERT's gate, by plan, where it is not that it passed.
         hides: the runs by whose time that was.
     """
@@ -68,13 +65,12 @@ class Reported:
     generation: int = 0
     epoch: int = 0
     at: float = 0.0
-    code: str = ""
     gate: str = ""
     hides: list[str] = field(default_factory=list)
 
     def lacks(self, place: Place) -> bool:
-        """Whether this epoch is to be reported, or again, with its version."""
-        return place > (self.generation, self.epoch) or not self.code
+        """Whether this epoch is to be reported; (0, 0) stands for a table to which nothing came."""
+        return place > (self.generation, self.epoch) or not self.at
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ class Cursor:
         return json.dumps({key: asdict(item) for key, item in self.reported.items()})
 
 
-def look(context: dg.SensorEvaluationContext, pipelines: Mapping[str, Pipeline], now: float) -> dg.SensorResult:
+def look(context: dg.SensorEvaluationContext, pipelines: Collection[str], now: float) -> dg.SensorResult:
     """What to report of these pipelines, by name, at `now` (s, UTC), and the cursor after it. A lake that cannot be
     read does not stop the others."""
     repository = context.repository_def
@@ -105,17 +101,17 @@ def look(context: dg.SensorEvaluationContext, pipelines: Mapping[str, Pipeline],
     lakes: dict[str, Lake | None] = {}
     events: list[Event] = []
     failures: list[str] = []
-    # An INSERT comes after those that it reads.
+    # An asset comes after those that it reads, or Dagster would say that it is out of date.
     for item in (*(table for table in found.tables if table.step), *(item for item in found.inserts if item.published)):
-        pipeline, key = pipelines.get(item.pipeline), item.key.to_user_string()
-        if pipeline is None:
+        key = item.key.to_user_string()
+        if item.pipeline not in pipelines:
             continue
         known = before.get(key, Reported(gate=UNKNOWN))
         try:
             if item.lake not in lakes:
                 lakes[item.lake] = Lake.found(item.lake)
             if (lake := lakes[item.lake]) is not None:
-                reporter = _Reporter(lake, dagster, now, pipeline)
+                reporter = _Reporter(lake, dagster, now)
                 unreported = reporter.of_table if isinstance(item, WatchedTable) else reporter.of_insert
                 fresh, known = unreported(item, known)  # type: ignore[arg-type]
                 events += fresh
@@ -129,34 +125,10 @@ def look(context: dg.SensorEvaluationContext, pipelines: Mapping[str, Pipeline],
 
 @dataclass(frozen=True)
 class _Dagster:
-    """Dagster's history and definitions, and the versions of what one look reports."""
+    """Dagster's history and definitions."""
 
     instance: dg.DagsterInstance
     repository: dg.RepositoryDefinition
-    _made: dict[dg.AssetKey, str] = field(default_factory=dict)
-
-    def spec(self, key: dg.AssetKey) -> dg.AssetSpec:
-        return self.repository.assets_defs_by_key[key].get_asset_spec(key)
-
-    def code(self, key: dg.AssetKey, other: str, place: Place) -> str:
-        """The version of the code that made an epoch: the loaded definition's, if it is no `other`. As in a run of
-        Dagster, each epoch has its own where the definition has none."""
-        return other or self.spec(key).code_version or f"{place[0]}/{place[1]}"
-
-    def materialization(self, key: dg.AssetKey, code: str, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
-        """The materialisation of an asset by code of this version, with the tags that a run of Dagster gives it: by
-        them Dagster tells what is out of date."""
-        read = {dep.asset_key: self._version(dep.asset_key) for dep in self.spec(key).deps}
-        versions = "".join([code, *(read[parent] for parent in sorted(read, key=str))])
-        self._made[key] = hashlib.sha256(versions.encode()).hexdigest()
-        tags = {f"{INPUT_VERSION}/{parent.to_user_string()}": version for parent, version in read.items()}
-        tags |= {CODE_VERSION: code, DATA_VERSION: self._made[key]}
-        return dg.AssetMaterialization(key, metadata=metadata, tags=tags)
-
-    def _version(self, key: dg.AssetKey) -> str:
-        """The data version of an asset: what Dagster calls INITIAL where nothing has one."""
-        event = self.instance.get_latest_materialization_event(key)
-        return self._made.get(key) or ((event.tags or {}).get(DATA_VERSION) if event else None) or "INITIAL"
 
     def known(self, key: dg.AssetKey, known: Reported, last: Place, at: float = math.inf) -> Reported:
         """`known`, brought up to date with Dagster's newest materialisation, whoever reported it. One without an epoch
@@ -168,9 +140,8 @@ class _Dagster:
         place = int(facts.get("generation", last[0])), int(facts.get("epoch", 0))
         if "epoch" not in facts and event.timestamp >= at:
             place = last
-        known = replace(known, code=(event.tags or {}).get(CODE_VERSION, ""))
-        newer = replace(known, generation=place[0], epoch=place[1], at=event.timestamp)
-        return newer if place > (known.generation, known.epoch) else known
+        generation, epoch = max(place, (known.generation, known.epoch))
+        return replace(known, generation=generation, epoch=epoch, at=max(known.at, event.timestamp))
 
     def hiding(self, target: WatchedInsert, now: float) -> list[str] | None:
         """The newest run that asks the gate of an INSERT, and the one that has made its staged asset: results that were
@@ -193,18 +164,17 @@ def _asks(run: dg.DagsterRun, target: WatchedInsert) -> bool:
 
 @dataclass(frozen=True)
 class _Reporter:
-    """Reports what is new of tables and INSERTs of a pipeline on a lake. `now`: s, UTC."""
+    """Reports what is new of tables and INSERTs on a lake. `now`: s, UTC."""
 
     lake: Lake
     dagster: _Dagster
     now: float
-    pipeline: Pipeline
 
     def of_table(self, source: WatchedTable, known: Reported) -> tuple[list[Event], Reported]:
         """The events that are not reported yet, given those that are (`known`), and what is reported with them."""
         if not self._is_due(known):
             return [], known
-        found = news.landed(self.lake, self.pipeline, source.table, source.readers)
+        found = news.landed(self.lake, source.table, source.readers)
         if found is None or not known.lacks(found.place) or self._is_dagsters(source.table):
             return [], known
         place, row = found.place, found.row
@@ -212,9 +182,7 @@ class _Reporter:
         if not known.lacks(place) or not self._is_due(known):
             return [], known
         metadata = of_landed(found.stream, row, known.epoch if known.generation == place[0] else 0)
-        code = self.dagster.code(source.key, found.code, place)
-        event = self.dagster.materialization(source.key, code, metadata)
-        return [event], Reported(*place, at=self.now, code=code)
+        return [dg.AssetMaterialization(source.key, metadata=metadata)], Reported(*place, at=self.now)
 
     def of_insert(self, target: WatchedInsert, known: Reported) -> tuple[list[Event], Reported]:
         """The same of an INSERT: its epochs, and what its gate holds."""
@@ -233,10 +201,8 @@ class _Reporter:
             last = found.newest
             assert last.verdict is not None
             metadata = of_epochs(last.plan, found.staged, last.verdict, found.waiting, target.places)
-            code = self._code(target.published, last)
-            events = [*self._staged(target, last)]
-            events.append(self.dagster.materialization(target.published, code, metadata))
-            known = replace(known, generation=last.place[0], epoch=last.place[1], at=self.now, code=code)
+            events = [*self._staged(target, last), dg.AssetMaterialization(target.published, metadata=metadata)]
+            known = replace(known, generation=last.place[0], epoch=last.place[1], at=self.now)
             if newest.gate == "passed" or not known.gate:
                 events += self._results(target, found.warned)
         return self._judged(target, newest, events, known)
@@ -279,16 +245,12 @@ class _Reporter:
         """Whether a run of Dagster works on the table or INSERT, and reports the result itself."""
         return news.is_worked_on(self.lake, owner, OF_DAGSTER, round(self.now * 1000))
 
-    def _code(self, key: dg.AssetKey, epoch: news.Epoch) -> str:
-        return self.dagster.code(key, news.computed_otherwise(epoch, self.pipeline), epoch.place)
-
     def _staged(self, target: WatchedInsert, epoch: news.Epoch) -> list[dg.AssetMaterialization]:
         """The materialisation of the staged asset; none if Dagster has one of this epoch or a later one."""
         known = self.dagster.known(target.staged, Reported(), epoch.place)
         if epoch.staged is None or not known.lacks(epoch.place):
             return []
-        metadata = of_staged_epoch(epoch.plan, epoch.staged)
-        return [self.dagster.materialization(target.staged, self._code(target.staged, epoch), metadata)]
+        return [dg.AssetMaterialization(target.staged, metadata=of_staged_epoch(epoch.plan, epoch.staged))]
 
     def _results(self, target: WatchedInsert, verdict: GateVerdict) -> list[dg.AssetCheckEvaluation]:
         """The results of the staged asset's checks, as a run has them."""

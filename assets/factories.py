@@ -182,6 +182,6 @@ def continuous_sensor(prefix: str, pipelines: Sequence[Pipeline]) -> dg.SensorDe
     def shown(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         from tidegate.assets.continuous import look
 
-        return look(context, {pipeline.name: pipeline for pipeline in pipelines}, time())
+        return look(context, {pipeline.name for pipeline in pipelines}, time())
 
     return shown

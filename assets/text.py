@@ -49,15 +49,22 @@ def metadata(record: Any, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
         return in_short(record.summary, at_once, shown)
     first, *said = [line for note in (*head_of(record), *notes_of(record)) for line in (note.text, *note.details)]
     numbers = {_heading(each): shown.pop(_heading(each), None) for each in facts if each.kind in ("count", "bytes")}
-    more = {f"line {number}": text for number, text in enumerate(said[:LISTED], 1)}
+    more: dict[str, Any] = {f"line {number}": text for number, text in enumerate(said[:LISTED], 1)}
     for each in facts:
-        items = each.value(record)
-        if isinstance(items, tuple) and items and is_dataclass(items[0]) and (columns := columns_of(type(items[0]))):
-            cells = [column for fact, title in columns for column in cells_of(fact, title, items)]
-            headers, rows = [title for title, _ in cells], list(zip(*(column for _, column in cells), strict=True))
-            more |= listed(_heading(each), _heading(each).removesuffix("s"), headers, rows)
+        if found := _table(each.value(record)):
+            more |= listed(_heading(each), _heading(each).removesuffix("s"), *found)
             shown.pop(_heading(each), None)
+    for group in getattr(record, "groups", ()):
+        if found := _table(group.rows):
+            more[group.heading] = dg.MetadataValue.md(markdown_table(*found))
     return in_short(first, numbers, shown, **more)
+
+
+def _table(items: Any) -> tuple[list[str], list[tuple[str, ...]]] | None:
+    """The headings and the rows of a table of records; None for what is none."""
+    columns = columns_of(type(items[0])) if isinstance(items, tuple) and items and is_dataclass(items[0]) else ()
+    cells = [column for fact, title in columns for column in cells_of(fact, title, items)]
+    return ([title for title, _ in cells], list(zip(*(column for _, column in cells), strict=True))) if cells else None
 
 
 def folded(value: Any, commands: Commands = AS_WRITTEN, kind: str = "plain") -> Any:

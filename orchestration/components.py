@@ -9,19 +9,15 @@ attributes:
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import timedelta
 from typing import Annotated
 
 import dagster as dg
 from pydantic import Field
 
 from tidegate.assets.components import Alerting
-from tidegate.orchestration.alerts.options import AlertOptions
+from tidegate.orchestration.alerts.options import AlertOptions, parsed
 from tidegate.orchestration.sensors import alerts_sensor
-from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.syntax.durations import EXAMPLES, parse_duration
-
-_SPANS = ("flip_within", "max_lag", "quarantine_window")
+from tidegate.pipelines.syntax.durations import EXAMPLES
 
 
 class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
@@ -67,20 +63,10 @@ class TidegateAlerts(Alerting, dg.Model, dg.Resolvable):
         """What was given, over the defaults. Raises PlanningError."""
         written = {item.name: getattr(self, item.name, None) for item in fields(AlertOptions)}
         given = {name: value for name, value in written.items() if value not in (None, "")}
-        spans = {name: _span(name, given[name]) for name in _SPANS if name in given}
-        return AlertOptions(**{**given, **spans, "channels": tuple(self.channels), "given": frozenset(given)})
+        spans = {name: given[name] for name in ("flip_within", "max_lag", "quarantine_window") if name in given}
+        mend = f"write a duration, such as {EXAMPLES}"
+        given |= parsed(spans, "TidegateAlerts", "nothing was loaded", mend)
+        return AlertOptions(**{**given, "channels": tuple(self.channels), "given": frozenset(given)})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(sensors=[alerts_sensor(self.options())])
-
-
-def _span(name: str, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise PlanningError(
-            f"{name} is {text!r}: {error}",
-            where="TidegateAlerts",
-            state="nothing was loaded",
-            next_command=f"write a duration, such as {EXAMPLES}",
-        ) from error

@@ -386,7 +386,7 @@ def published(releasing: InsertRunner, before: Position, done: Sequence[Publishe
             **found,
         )
     verdict = after.verdict if after.plan == last.plan else None  # the gate may hold the epoch after it
-    then = "those" if waiting else f"what comes of {insert.probe}"
+    then = "what waits" if waiting else f"what comes of {insert.probe}"
     epochs = newest_epochs(lake, insert.id, releasing.target_path, pictures.LAST_OUTCOMES)
     return InsertStep(
         summary=f"{_published(len(done), last.plan, rows, quarantined, waiting)}; next: {then}",

@@ -1,6 +1,6 @@
 """Services that tests share, and how a test says which it needs: by its fixtures.
 
-A test that takes `spark`, `mariadb`, `broker` or `dagster` (itself, or through another fixture) is marked with the
+A test that takes `spark`, `mariadb` or `broker` (itself, or through another fixture) is marked with the
 service. One that starts something of its own, in its process or in another, takes `jvm` or `server` (a module of such
 tests: `pytestmark = pytest.mark.usefixtures("jvm")`). Every other test runs in `make test-fast`, and is stopped where
 it starts a JVM or a server all the same.
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,12 +124,10 @@ SERVICES = {
     "mariadb": "mariadb",
     "server": "server",
     "broker": "kafka",
-    "dagster": "dagster",
 }
 """Fixture -> the marker of what it starts."""
-SHARED = {"mariadb": "mariadb", "dagster": "mariadb", "kafka": "kafka"}
-"""Marker -> the group of the tests that run in one worker, one after another, so that only that one starts the service.
-The run's Dagster reads its MariaDB."""
+SHARED = {"mariadb": "mariadb", "kafka": "kafka"}
+"""Marker -> the group of the tests that run in one worker, one after another: only that one starts the service."""
 NO_JAVA = Path(__file__).parent / "fixtures" / "no_java"
 """A JAVA_HOME whose `java` only says that it is none."""
 
@@ -158,6 +157,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse a run whose workers do not see the groups: each would start every service, and fixtures of a module."""
+    gc.freeze()  # thousands of tests are for ever: whoever collects garbage need not look at them
     grouped = getattr(session.config.option, "loadgroup", False)
     if grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not keep the tests of a group on one worker: see constraints.txt")
@@ -188,7 +188,27 @@ def starts_only_what_it_asks_for(request: pytest.FixtureRequest, monkeypatch: py
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    return spark_session()
+    session = spark_session()
+    ask_once()
+    return session
+
+
+def ask_once() -> None:
+    """Keep what the JVM has said of its classes. At each `F.lit(…)` pyspark asks what `functions` is, for which Java
+    looks into all jars, and what `lit` is."""
+    from py4j.java_gateway import JavaClass, JavaMember, JVMView
+
+    def kept(asked: Callable[[Any, str], Any], kind: type) -> Callable[[Any, str], Any]:
+        def ask(owner: Any, name: str) -> Any:
+            found = asked(owner, name)
+            if isinstance(found, kind):
+                vars(owner)[name] = found  # so that Python does not ask `__getattr__` again
+            return found
+
+        return ask
+
+    JVMView.__getattr__ = kept(JVMView.__getattr__, JavaClass)  # type: ignore[method-assign]
+    JavaClass.__getattr__ = kept(JavaClass.__getattr__, JavaMember)  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session")

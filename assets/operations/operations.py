@@ -91,14 +91,8 @@ def quarantine_release(
         on_unmatched: What becomes of those that find no match again; they go back to quarantine when empty.
         dry_run: Only show which rows it would be.
     """
-    from tidegate.pipelines.facts.quarantine import taking
-
-    runner, insert = started.runner, started.insert(target).id
-    wanted = taking(
-        runner.lake, runner.pipeline, runner.pipeline.insert(insert), discards=False, reasons=reasons, epochs=epochs,
-        by=started.who,
-    )  # fmt: skip
-    return wanted.would if dry_run else wanted.do(runner, on_unmatched or None)
+    wanted = _taking(started, target, discards=False, reasons=reasons, epochs=epochs)
+    return wanted.would if dry_run else wanted.do(started.runner, on_unmatched or None)
 
 
 @operation(
@@ -123,14 +117,16 @@ def quarantine_discard(
         because: Why; it is stored with the decision. Nothing is discarded without it.
         dry_run: Only show which rows it would be, unless it is set to false.
     """
+    wanted = _taking(started, target, discards=True, reasons=reasons, epochs=epochs, because=because)
+    return wanted.would if dry_run else wanted.do(started.runner)
+
+
+def _taking(started: Started, target: str, **chosen: Any) -> Any:
+    """Rows that are to leave the quarantine."""
     from tidegate.pipelines.facts.quarantine import taking
 
     runner, insert = started.runner, started.insert(target).id
-    wanted = taking(
-        runner.lake, runner.pipeline, runner.pipeline.insert(insert), discards=True, reasons=reasons, epochs=epochs,
-        by=started.who, because=because,
-    )  # fmt: skip
-    return wanted.would if dry_run else wanted.do(runner)
+    return taking(runner.lake, runner.pipeline, runner.pipeline.insert(insert), by=started.who, **chosen)
 
 
 def _kept_up(started: Started, record: Any, shown: dict[str, Any]) -> Events:

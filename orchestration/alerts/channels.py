@@ -13,11 +13,10 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, unquote_plus
 
 from tidegate.orchestration.alerts.message import Message
 from tidegate.orchestration.alerts.options import URLS, AlertOptions
@@ -27,73 +26,15 @@ from tidegate.pipelines.syntax.secrets import is_secret
 
 VARIABLE = "TIDEGATE_WEBHOOK_URL"
 """Names the webhook that gets alerts as JSON. Apprise's own JSON has other fields."""
-
 TIMEOUT_S = 5.0
 """For a connection to come about, and for each answer."""
+_SCHEME = re.compile(r"([a-z][a-z0-9+]{1,20})://", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"//([^/@\s]+)@")
+_PARAMETER = re.compile(r"[?&]([^=&\s]+)=([^&#\s]*)")
 
 
 class Undelivered(Exception):
     """A channel did not take the message. Says why, never where."""
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the message would arrive as a GET without its content, and look as if it were taken."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_Stay)
-
-
-def address(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The webhook's URL, if there is one."""
-    return environment.get(VARIABLE) or None
-
-
-def post(url: str, message: Message, timeout: float = TIMEOUT_S) -> None:
-    """Send one message as JSON. Raises Undelivered."""
-    body = json.dumps(message.payload, ensure_ascii=False, default=str).encode()
-    try:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise Undelivered(f"${VARIABLE} is no http or https address")
-        request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
-        with _OPENER.open(request, timeout=timeout) as answer:
-            answer.read()
-    except urllib.error.HTTPError as error:
-        raise Undelivered(f"it answered {error.code}") from None
-    except urllib.error.URLError as error:
-        raise Undelivered(type(error.reason).__name__ if isinstance(error.reason, Exception) else "no route") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Undelivered(type(error).__name__) from None
-
-
-_SCHEME = re.compile(r"([a-z][a-z0-9+]{1,20})://", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"//([^/@\s]+)@")
-_PARAMETER = re.compile(r"[?&]([^=&\s]+)=([^&#\s]*)")
-_TALKATIVE = ("apprise", "urllib3.connectionpool", "requests", "mail.log")
-"""Loggers that may write an address."""
-
-
-_SENDING = ContextVar("_SENDING", default=False)
-
-
-def _is_told(record: logging.LogRecord) -> bool:
-    return not _SENDING.get()
-
-
-for _name in _TALKATIVE:
-    logging.getLogger(_name).addFilter(_is_told)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Silences those loggers in this thread: what others do with them is theirs."""
-    before = _SENDING.set(True)
-    try:
-        yield
-    finally:
-        _SENDING.reset(before)
 
 
 class Channel(Protocol):
@@ -107,6 +48,16 @@ class Channel(Protocol):
         ...
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the message would arrive as a GET without its content, and look as if it were taken."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_Stay)
+
+
 @dataclass(frozen=True)
 class JsonWebhook:
     """$TIDEGATE_WEBHOOK_URL: the whole message as JSON, for programs and for chats that show `text`."""
@@ -115,85 +66,88 @@ class JsonWebhook:
     name: str = "webhook"
 
     def send(self, message: Message) -> None:
-        post(self.url, message)
+        if not self.url.startswith(("http://", "https://")):
+            raise Undelivered(f"${VARIABLE} is no http or https address")
+        body = json.dumps(message.payload, ensure_ascii=False, default=str).encode()
+        try:
+            request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
+            with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            raise Undelivered(f"it answered {error.code}") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = getattr(error, "reason", None)
+            raise Undelivered(type(why if isinstance(why, Exception) else error).__name__) from None
+
+
+_SENDING = ContextVar("_SENDING", default=False)
+"""Whether this thread, or one that Apprise starts for it, sends. What others do with the loggers below is theirs."""
+for _talkative in ("apprise", "urllib3.connectionpool", "requests", "mail.log"):  # they may write an address
+    logging.getLogger(_talkative).addFilter(lambda record: not _SENDING.get())
 
 
 @dataclass(frozen=True)
 class AppriseChannel:
-    """One Apprise URL."""
+    """One Apprise URL. `wrong`: why its address is none, as where its variable is not set."""
 
     name: str
     url: str = field(repr=False)
+    wrong: str = ""
 
     def send(self, message: Message) -> None:
+        if self.wrong:
+            raise Undelivered(self.wrong)
+        before = _SENDING.set(True)
+        try:
+            self._notify(message)
+        finally:
+            _SENDING.reset(before)
+
+    def _notify(self, message: Message) -> None:
         import apprise  # takes its time: only when there is something to send
 
         kind = apprise.NotifyType.SUCCESS if message.state == "resolved" else apprise.NotifyType.FAILURE
         asset = apprise.AppriseAsset(app_id="Tidegate", app_desc="Tidegate", app_url="", secure_logging=True)
-        with _silence():
-            client = apprise.Apprise(asset=asset)
-            if not client.add(self.url):
-                raise Undelivered("Apprise cannot read its address (see its documentation for the form)")
-            for service in client:
-                service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
-            try:
-                taken = client.notify(
-                    body=message.body,
-                    title=message.title,
-                    notify_type=kind,
-                    body_format=apprise.NotifyFormat.TEXT,
-                )
-            except Exception as error:  # noqa: BLE001 a plug-in may raise anything; the others have the message
-                raise Undelivered(type(error).__name__) from None
+        client = apprise.Apprise(asset=asset)
+        if not client.add(self.url):
+            raise Undelivered("Apprise cannot read its address (see its documentation for the form)")
+        for service in client:
+            service.socket_connect_timeout = service.socket_read_timeout = TIMEOUT_S
+        text = {"body": message.body, "title": message.title, "body_format": apprise.NotifyFormat.TEXT}
+        try:
+            taken = client.notify(**text, notify_type=kind)
+        except Exception as error:  # noqa: BLE001 a plug-in may raise anything; the others have the message
+            raise Undelivered(type(error).__name__) from None
         if not taken:
             raise Undelivered("it cannot be reached, or refuses the address, the user or the password")
-
-
-@dataclass(frozen=True)
-class BrokenChannel:
-    """A channel of the definitions whose variable is not set."""
-
-    name: str
-    why: str
-
-    def send(self, message: Message) -> None:
-        raise Undelivered(self.why)
 
 
 def channels(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> list[Channel]:
     """Every channel, in order: those of the definitions, those of $TIDEGATE_ALERT_URLS, the webhook."""
     found: list[Channel] = []
-    hook = address(environment)
-    for number, (url, problem) in enumerate(_addresses(options, environment), 1):
+    for number, (url, wrong) in enumerate(_addresses(options, environment), 1):
         scheme = _SCHEME.match(url)
-        name = f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else "")
-        found.append(AppriseChannel(name, url) if problem is None else BrokenChannel(name, problem))
-    if hook is not None:
-        found.append(JsonWebhook(hook))
-    return found
+        found.append(AppriseChannel(f"channel {number}" + (f" ({scheme[1].lower()})" if scheme else ""), url, wrong))
+    return [*found, JsonWebhook(hook)] if (hook := environment.get(VARIABLE)) else found
 
 
-def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def _addresses(options: AlertOptions, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Apprise's addresses, each with what is wrong with it."""
     for written in options.channels:
         try:
-            yield Options({"url": written}).resolve(known)["url"], None
+            yield Options({"url": written}).resolve(known)["url"], ""
         except PlanningError as error:
             yield written, error.what
     for url in known.get(URLS, "").split():
-        yield url, None
+        yield url, ""
 
 
 def secrets_of(options: AlertOptions, environment: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """The parts of the channels' addresses that must not appear in anything that is sent."""
-    urls = [url for url, problem in _addresses(options, environment) if problem is None]
-    return frozenset(part for url in [*urls, address(environment) or ""] for part in _secret_parts(url))
-
-
-def _secret_parts(url: str) -> Iterator[str]:
-    """The parts of an address that must not appear in a message: all of it, and its passwords, encoded and decoded."""
-    yield url
-    found = [part for credentials in _CREDENTIALS.findall(url) for part in credentials.split(":", 1)[1:]]
-    found += [value for name, value in _PARAMETER.findall(url) if name == "pass" or is_secret(name)]
-    for password in found:
-        yield from (password, unquote_plus(password), unquote(password))
+    """The parts of the channels' addresses that must not appear in anything that is sent: each whole, and its
+    passwords, encoded and decoded."""
+    urls = [url for url, wrong in _addresses(options, environment) if not wrong]
+    urls += [environment[VARIABLE]] if environment.get(VARIABLE) else []
+    words = [part for url in urls for found in _CREDENTIALS.findall(url) for part in found.split(":", 1)[1:]]
+    given = [pair for url in urls for pair in _PARAMETER.findall(url)]
+    words += [value for name, value in given if name == "pass" or is_secret(name)]
+    return frozenset([*urls, *(form(word) for word in words for form in (str, unquote_plus, unquote))])

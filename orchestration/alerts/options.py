@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -56,22 +56,13 @@ class AlertOptions:
                     state="nothing was loaded",
                     next_command=f"write it as ${{VARIABLE}} (or its secret part), or put it into ${URLS}",
                 )
-        none = timedelta(0)
-        wrong = [
-            ("flip_within", self.flip_within < none, "no less than nothing", "30 min"),
-            ("max_lag", self.max_lag < none, "no less than nothing", "15 min"),
-            ("retention_left", not 0 <= self.retention_left <= 1, "a part of the whole, 0 to 1", "0.25"),
-            ("quarantine_rows", self.quarantine_rows < 0, "a number of rows, from 0 on", "100"),
-            ("quarantine_window", self.quarantine_window <= none, "longer than nothing", "1 h"),
-            ("keys", self.keys < 0, "a number of keys, from 0 on", "10"),
-        ]
-        for name, is_wrong, must, example in wrong:
-            if is_wrong:
+        for name, (holds, must) in _MUST.items():
+            if not holds(getattr(self, name)):
                 raise PlanningError(
                     f"{name} is {getattr(self, name)}, and must be {must}",
                     where=f"the options of alerts, or ${PREFIX}{name.upper()}",
                     state="no alert was checked",
-                    next_command=f"set {name} to {example}, for example",
+                    next_command=f"leave {name} out, which is the same as {getattr(_DEFAULT, name)}",
                 )
 
     @property
@@ -92,27 +83,38 @@ class AlertOptions:
     def of_environment(self, environment: Mapping[str, str] = os.environ) -> AlertOptions:
         """These options; those that were not given are taken from the environment, where it has them. A value that is
         not the default was given. Raises PlanningError that names a variable with an invalid value."""
-        default = AlertOptions()
-        found: dict[str, Any] = {}
-        for item in fields(self):
-            variable = DAGSTER_URL if item.name == "dagster_url" else f"{PREFIX}{item.name.upper()}"
-            parse = _PARSERS.get(item.name)
-            text = environment.get(variable)
-            given = item.name in self.given or getattr(self, item.name) != getattr(default, item.name)
-            if not text or parse is None or given:
-                continue
-            try:
-                found[item.name] = parse(text)
-            except ValueError as error:
-                raise PlanningError(
-                    f"${variable} is {text!r}: {error}",
-                    where="environment",
-                    state="no alert was checked",
-                    next_command=f"export {variable}=…   (docs/alerts.md has its meaning)",
-                ) from error
-        return replace(self, **found)
+        variables = {name: f"{PREFIX}{name.upper()}" for name in _PARSERS} | {"dagster_url": DAGSTER_URL}
+        left = [name for name in {*variables} - self.given if getattr(self, name) == getattr(_DEFAULT, name)]
+        written = {name: text for name in left if (text := environment.get(variables[name]))}
+        mend = "export {0}=…   (docs/alerts.md has its meaning)"
+        return replace(self, **parsed(written, "environment", "no alert was checked", mend, variables))
 
 
+def parsed(
+    written: Mapping[str, str], where: str, state: str, mend: str, called: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The values of options that are written as text; `called`: the variables that they come from. Raises
+    PlanningError."""
+    found = {}
+    for name, text in written.items():
+        shown = called[name] if called else name
+        try:
+            found[name] = _PARSERS[name](text)
+        except ValueError as error:
+            what = f"{'$' if called else ''}{shown} is {text!r}: {error}"
+            raise PlanningError(what, where=where, state=state, next_command=mend.format(shown)) from error
+    return found
+
+
+_NONE = timedelta(0)
+_MUST: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "flip_within": (lambda value: value >= _NONE, "no less than nothing"),
+    "max_lag": (lambda value: value >= _NONE, "no less than nothing"),
+    "retention_left": (lambda value: 0 <= value <= 1, "a part of the whole, 0 to 1"),
+    "quarantine_rows": (lambda value: value >= 0, "a number of rows, from 0 on"),
+    "quarantine_window": (lambda value: value > _NONE, "longer than nothing"),
+    "keys": (lambda value: value >= 0, "a number of keys, from 0 on"),
+}
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "flip_within": parse_duration,
     "max_lag": parse_duration,
@@ -122,3 +124,4 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "keys": int,
     "dagster_url": lambda text: text.rstrip("/"),
 }
+_DEFAULT = AlertOptions()

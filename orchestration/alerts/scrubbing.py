@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from tidegate.pipelines.commands import advice
@@ -36,28 +34,26 @@ def reason(error: Exception) -> str:
 def scrubbed(problem: Problem, secrets: Iterable[str] = ()) -> Problem:
     """A copy whose texts show neither `secrets` nor values of environment variables with a secret's name. What programs
     identify it by (key, kind, pipeline, names of fields) stays, and so do numbers."""
-    hide = partial(scrub, secrets=tuple(secrets))
-    clean = partial(_json, hide=hide)
+    known = tuple(secrets)
+
+    def hide(text: str) -> str:
+        return scrub(text, secrets=known)
+
+    def clean(value: Any) -> Any:
+        """As JSON has it, with every text in it scrubbed."""
+        if isinstance(value, Mapping):
+            return {str(name): clean(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [clean(inner) for inner in value]
+        return value if isinstance(value, int | float | None) else hide(str(value))
+
     return replace(
         problem,
-        title=clean(problem.title),
-        subject=clean(problem.subject),
-        text=tuple(clean(list(problem.text))),
+        title=hide(problem.title),
+        subject=hide(problem.subject),
+        text=tuple(map(hide, problem.text)),
         keys=tuple(MissedKey(**clean(asdict(missed))) for missed in problem.keys),
-        positions=clean(dict(problem.positions)),
+        positions=clean(problem.positions),
         next=tuple(advice(way).reworded(hide) for way in problem.next),
-        details=clean(dict(problem.details)),
+        details=clean(problem.details),
     )
-
-
-def _json(value: Any, hide: Callable[[str], str]) -> Any:
-    """A value as JSON has it, with every text in it scrubbed; done to the JSON's own text, it could break that."""
-
-    def of(found: Any) -> Any:
-        if isinstance(found, str):
-            return hide(found)
-        if isinstance(found, dict):
-            return {name: of(inner) for name, inner in found.items()}
-        return [of(inner) for inner in found] if isinstance(found, list) else found
-
-    return of(json.loads(json.dumps(value, default=str)))

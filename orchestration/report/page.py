@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from tidegate.orchestration.report.flow import flow
-from tidegate.pipelines.commands import AS_WRITTEN, Commands, NextCommand
+from tidegate.pipelines.commands import AS_WRITTEN, Advised, Commands, NextCommand, advice
 from tidegate.pipelines.facts.report import LISTED, InsertFacts, Report, SourceFacts
 from tidegate.pipelines.pictures import STYLE, outcomes
 from tidegate.pipelines.pictures.svg import COLOURS, Line, Picture, Span, length, lying, step_chart, timeline
@@ -83,12 +84,24 @@ def _head(facts: Report, commands: Commands) -> str:
 
 
 def said(notes: Iterable[Note], commands: Commands) -> str:
-    """What records say: a heading, its details, and a command that can be pasted."""
+    """What records say: a heading, its details, and commands that can be pasted."""
     found = []
     for note in notes:
         found.append(f"<h3>{escape(note.text)}</h3>" if note.text else "")
         found += [f"<p>{escape(line)}</p>" for line in note.details]
-        found.append(f"<p class=next><code>{escape(commands.shown(note.next))}</code></p>" if note.next else "")
+        found.append(f"<p class=next>{_typed(note.next, commands)}</p>" if note.next else "")
+    return "".join(found)
+
+
+def _typed(what: Advised, commands: Commands) -> str:
+    """Each command as it is typed, what it does beside it."""
+    found = []
+    for part in advice(what).parts:
+        if isinstance(part, NextCommand):
+            does = f" ({escape(part.does)})" if part.does else ""
+            found.append(f"<code>{escape(commands.shown(replace(part, does='')))}</code>{does}")
+        else:
+            found.append(escape(commands.shown(advice(part))))
     return "".join(found)
 
 

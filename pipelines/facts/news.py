@@ -19,9 +19,6 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import waiting_rows
 from tidegate.pipelines.runtime.gate import GateVerdict
-from tidegate.pipelines.runtime.stored_definitions import declares, defined_at
-from tidegate.pipelines.sql.canonical import computed
-from tidegate.pipelines.sql.compile import Pipeline
 
 AT_ONCE = 1_000
 """How many epochs are added up; of more than that only the last one is described."""
@@ -37,28 +34,24 @@ class Landed:
 
     Attributes:
         row: of the watermark log; None where nothing has landed though an INSERT looked for it.
-        code: the digest of the definition that it landed under; empty where the script has the same.
     """
 
     stream: Stream
     row: WatermarkRow | None
-    code: str
 
     @property
     def place(self) -> Place:
         return (self.row.generation, self.row.epoch) if self.row else (0, 0)
 
 
-def landed(lake: Lake, pipeline: Pipeline, table: str, readers: Collection[str]) -> Landed | None:
+def landed(lake: Lake, table: str, readers: Collection[str]) -> Landed | None:
     """The newest epoch of a table that INSERTs (`readers`, by id) read; None if nothing has landed and none of them has
     begun."""
     stream = Stream(lake, table)
     row = stream.newest
-    if row is None:
-        begun = any(lake.epochs.last(insert_owner(reader)) is not None for reader in readers)
-        return Landed(stream, None, "") if begun else None
-    stored = defined_at(lake, stream.name, row.generation, row.epoch)
-    return Landed(stream, row, "" if stored is None or declares(pipeline, stored) else stored.digest)
+    if row is None and not any(lake.epochs.last(insert_owner(reader)) is not None for reader in readers):
+        return None
+    return Landed(stream, row)
 
 
 @dataclass(frozen=True)
@@ -144,12 +137,6 @@ def published_since(newest: Epoch, since: Place) -> Published:
     waiting = waiting_rows(lake, plan.probe, plan, published=True)
     last = Epoch(lake, owner, plan, staged[0], verdicts[0], newest.published)
     return Published(last, tuple(staged if whole else staged[:1]), warned, waiting)
-
-
-def computed_otherwise(epoch: Epoch, pipeline: Pipeline) -> str:
-    """The digest of what an epoch's INSERT computed; empty where the script computes the same."""
-    plan = epoch.plan
-    return "" if computed(plan.computes, pipeline, pipeline.insert(plan.insert)) else plan.computes
 
 
 def is_worked_on(lake: Lake, owner: str, label: str, now: int) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values, cells_of, columns_of
+from tidegate.pipelines.records.kinds import Column, Count, Hidden, Moment, Note, Values
 from tidegate.pipelines.runtime import quarantine as kept
 from tidegate.pipelines.runtime.epochs import Asked, Pin
 from tidegate.pipelines.runtime.epochs.generations import at_current
@@ -329,16 +329,14 @@ class ShownQuarantine:
     def head(self) -> tuple[Note, ...]:
         fit = "fits" if self.rows_found == 1 else "fit"
         parts = [note for item in (*self.by_reason, *self.inserts) for note in item.head]
-        groups = [group for item in self.inserts for group in item.groups]
-        rows = [Note(group.heading, details=_lines(group.rows)) for group in groups]
-        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts, *rows)
+        return (Note(f"{counted(self.rows_found, 'row')} {fit} what was asked for"), *parts)
 
-
-def _lines(rows: Sequence[ShownRow]) -> tuple[str, ...]:
-    """A line for each row, of what is in it."""
-    cells = [column for each, title in columns_of(type(rows[0])) for column in cells_of(each, title, rows)]
-    found = range(len(rows))
-    return tuple("; ".join(f"{title}: {column[n]}" for title, column in cells if column[n]) for n in found)
+    @property
+    def groups(self) -> tuple[ShownGroup, ...]:
+        """The rows for a person: a table for each INSERT, epoch and reason."""
+        return tuple(
+            replace(group, heading=f"{item.insert}, {group.heading}") for item in self.inserts for group in item.groups
+        )
 
 
 def shown(

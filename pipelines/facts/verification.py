@@ -41,7 +41,8 @@ class Verification:
         for process in self.not_recomputed:
             began = f"{process}: not recomputed:"
             yield Note(f"{began} windows and processes keep state from epoch to epoch", "warn", len(began))
-        proved = [report for report in self.inserts if report.epochs]
-        if self.not_recomputed and proved and self.passed:
-            every = counted(len(proved) + len(self.not_recomputed), "INSERT")
-            yield Note(f"So {len(proved)} of {every} proved by recomputing.")
+        begun = [report for report in self.inserts if report.epochs]
+        if self.not_recomputed and begun and self.passed:
+            proved = sum(not report.unproved for report in begun)
+            every = counted(len(begun) + len(self.not_recomputed), "INSERT")
+            yield Note(f"So {proved} of {every} {'is' if proved == 1 else 'are'} proved by recomputing.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.connectors.table import Options, Table
@@ -13,7 +12,7 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.differences import compared, holds_more, of_values, read_back
+from tidegate.pipelines.runtime.differences import compared, of_values, read_back
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.generations import in_its_place, is_over
 from tidegate.pipelines.sql import compile_script
@@ -96,35 +95,10 @@ def _own_home(lake: Lake, row: DefinitionRow) -> str | None:
     return os.path.normpath(os.path.join(os.path.realpath(str(lake.root)), row.home)) if row.home else None
 
 
-def defined_at(lake: Lake, owner: str, generation: int, epoch: int) -> DefinitionRow | None:
-    """The definition that an epoch of an owner was made under; None where the lake has none so old."""
-    rows = reversed(lake.definitions.rows(owner))
-    return next((row for row in rows if (row.generation, row.since) <= (generation, epoch)), None)
-
-
-def declares(pipeline: Pipeline, stored: DefinitionRow) -> bool:
-    """Whether a pipeline defines a source table as the lake does, so that its rows land as before. It may declare fewer
-    columns, since all of the lake's land. An option whose value comes from a variable may differ: a process that only
-    reads may not have the variable."""
-    table = pipeline.tables.get(stored.owner)
-    if table is None:
-        return False
-    found = compared(table.name, _with_parts(stored.form), _with_parts(read_back(table_form(pipeline, table))))
-    variable = from_variables(table)
-    return all(item.what.endswith(variable) or item.undeclared or holds_more(item, table) for item in found)
-
-
 def from_variables(table: Table) -> tuple[str, ...]:
     """How the differences end that are in an option whose value comes from a variable."""
     given = [item for part in (table, *table.parts) for item in part.options.items()]
     return tuple(f" {name}" for name, value in given if needs_variables(value))
-
-
-def _with_parts(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The form of a table with the forms of its parts beside it, so that each option is compared by itself."""
-    whole = {name: value for name, value in form.items() if name != "parts"}
-    parts = form.get("parts") or {}
-    return whole | {f"{part} {name}": value for part, own in parts.items() for name, value in own.items()}
 
 
 def inserts_beside(lake: Lake, pipeline: Pipeline, build: str) -> dict[str, Pipeline | None]:

@@ -1,5 +1,5 @@
 """A broken check in the pipeline's job: ways of tests/fixtures/gate/broken.toml once more, as Dagster meets them. No
-Spark: the epoch is staged by hand. Each of them meets the gate in tests.quality_checks.test_broken, and each third one
+Spark: the epoch is staged by hand. Each of them meets the gate in tests.quality_checks.test_broken, and each sixth one
 meets the job, too; with $TIDEGATE_SOAK all do."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["case"]
 
 NOT_IN_A_JOB = ("ends_the_process", "kills_the_process", "stores_a_second_verdict")
 """No job comes back from the first two (Dagster ends such a run), and none publishes after a no."""
-IN_A_JOB = [each for each in BREAKS if each["how"] not in NOT_IN_A_JOB][:: 1 if os.environ.get("TIDEGATE_SOAK") else 3]
+IN_A_JOB = [each for each in BREAKS if each["how"] not in NOT_IN_A_JOB][:: 1 if os.environ.get("TIDEGATE_SOAK") else 6]
 GATE_SAYS = {"no verdict": ([], [True]), "held": ([False],), "lost": ([True],)}
 """Its result, or none, by how it ends; it may pass where what it has passed is broken afterwards."""
 NAMES = check_names()

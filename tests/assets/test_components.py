@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from tests.assets.clicks import process_of_a_run, script
-from tidegate.assets.components import OLD_TYPE, TidegateComponent
+from tidegate.assets.components import TidegateComponent
 from tidegate.pipelines.errors import PlanningError
 
 YAML = """
@@ -48,12 +48,6 @@ def loaded(project: Path) -> dg.Definitions:
     for name in [name for name in list(sys.modules) if name.partition(".")[0] == "my_project"]:
         del sys.modules[name]
     return dg.load_from_defs_folder(path_within_project=project / "my_project")
-
-
-def test_yaml_with_the_name_of_the_folder_goes_on_with_a_note(project: Path):
-    """In a clone; installed, nothing but `tidegate` is there."""
-    with pytest.warns(FutureWarning, match=r"shop: write `type: tidegate\.TidegateComponent`"):
-        load(project, kind=OLD_TYPE)
 
 
 ALERTS = "---\ntype: tidegate.TidegateAlerts\n"

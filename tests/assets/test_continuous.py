@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time
@@ -21,12 +21,10 @@ from tidegate.assets.metadata import of_epochs
 from tidegate.assets.names import GATE
 from tidegate.assets.resources import TidegateResource
 from tidegate.orchestration.sensors import ALERTS
-from tidegate.pipelines.lake import DefinitionRow
 from tidegate.pipelines.lake.layout import Places
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
+from tidegate.pipelines.runtime.epochs import stored_plan
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 
 CLICKS, USERS, STAGED, PUBLISHED = (
@@ -44,7 +42,7 @@ class Daemon:
     instance: dg.DagsterInstance
     cursor: str | None = None
     now: float = 1_800_000_000.0
-    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    pipelines: set[str] = field(default_factory=set)
     definitions: dg.Definitions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +50,7 @@ class Daemon:
 
     def load(self, *pipelines: Pipeline, presentation: Presentation | None = None) -> None:
         """Load the code location anew, with these pipelines."""
-        self.pipelines = {found.name: found for found in pipelines}
+        self.pipelines = {found.name for found in pipelines}
         made = [build_pipeline_definitions(found, lake=self.lake, look=presentation) for found in pipelines]
         self.definitions = dg.Definitions.merge(*made)
 
@@ -72,32 +70,13 @@ class Daemon:
         self.cursor = found.cursor
         return list(found.asset_events)
 
-    def tags(self, key: dg.AssetKey) -> Mapping[str, str]:
-        event = self.instance.get_latest_materialization_event(key)
-        return (event.tags or {}) if event else {}
-
-    def status(self) -> dict[str, str]:
-        """What Dagster says of each asset of the pipeline by the tags of the newest materialisations: whether it is
-        missing, and the causes if it is out of date."""
-        shown = {}
-        for key, made in self.definitions.get_repository_def().assets_defs_by_key.items():
-            if not made.is_executable:
-                continue
-            spec, tags, causes = made.get_asset_spec(key), self.tags(key), []
-            read = {
-                dep.asset_key: tags.get(f"dagster/input_data_version/{dep.asset_key.to_user_string()}")
-                for dep in spec.deps
-            }
-            if tags.get("dagster/code_version") != spec.code_version:
-                causes.append("has a new code version")
-            if any(
-                version != self.tags(parent).get("dagster/data_version", "INITIAL") for parent, version in read.items()
-            ):
-                causes.append("has a new dependency data version")
-            shown[key.path[-1]] = ": ".join(["STALE", *causes]) if causes else "FRESH"
-            if not tags:
-                shown[key.path[-1]] = "MISSING"
-        return shown
+    def out_of_date(self) -> set[str]:
+        """The assets that were materialised before something that they read was: of those Dagster says so."""
+        last = self.instance.get_latest_materialization_event
+        specs = self.definitions.resolve_all_asset_specs()
+        made = {spec.key: event.timestamp for spec in specs if (event := last(spec.key)) is not None}
+        read = {spec.key: [made.get(dep.asset_key, 0.0) for dep in spec.deps] for spec in specs if spec.key in made}
+        return {key.path[-1] for key, times in read.items() if any(at > made[key] for at in times)}
 
 
 @pytest.fixture
@@ -265,7 +244,7 @@ def test_a_lake_that_cannot_be_read_keeps_no_other_from_being_reported(daemon: D
     other = handmade(daemon.lake.parent / "other")
     damaged = on_lake(pipeline("block", name="damaged"), lake=other.lake.root)
     daemon.definitions = location_definitions([damaged, on_lake(pipeline("block"), lake=daemon.lake)])
-    daemon.pipelines["damaged"] = damaged.pipeline
+    daemon.pipelines.add("damaged")
     publish(other, 1)
     for log in Path(other.lake.logs.of(other.owner).path / "_delta_log").glob("*.json"):
         log.write_text("{")
@@ -287,8 +266,6 @@ def test_of_more_epochs_than_are_added_up_only_the_last_is_described(
 
 
 ASSETS = ("click_event", "user_info", "enriched_click_staged", "enriched_click")
-FRESH = dict.fromkeys(ASSETS, "FRESH")
-NEW_CODE = "STALE: has a new code version"
 
 
 def landed(rows: HandmadeLake, *epochs: int) -> None:
@@ -298,35 +275,16 @@ def landed(rows: HandmadeLake, *epochs: int) -> None:
         rows.landed("click_event", epoch, 7, at=round(time() * 1000))
 
 
-class Service(HandmadeLake):
-    """Plans epochs as the runner does, by what the INSERT computes."""
-
-    def planned_row(self, *args: Any, **given: Any) -> ReleasePlan:
-        return replace(super().planned_row(*args, **given), computes=computes(self.pipeline, self.insert))
-
-
-def changed(old: str = "upper(gender)", new: str = "lower(gender)") -> Pipeline:
-    """The pipeline of a script that was changed."""
-    return replace(compile_script(script("block").replace(old, new)), name="clicks")
-
-
-def define(rows: HandmadeLake, found: Pipeline, number: int, since: int) -> None:
-    """Store the definition of the clicks, as who lands them does it."""
-    form = json.loads(json.dumps(table_form(found, found.table("click_event"))))
-    row = DefinitionRow("click_event", 1, number, since, 0, digest_of(form), form)
-    rows.lake.definitions.append([row], application="definition", version=number)
-
-
 def test_what_is_published_outside_of_dagster_is_up_to_date(daemon: Daemon, rows: HandmadeLake):
     landed(rows, 1)
     publish(rows, 1)
     assert epochs(daemon.look()) == [(name, 1) for name in ASSETS]
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
     landed(rows, 2)
     publish(rows, 2)
     assert daemon.look() == [], "at most once a minute"
     assert epochs(daemon.look(60)) == [(name, 2) for name in ASSETS]
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
     daemon.cursor = None
     assert daemon.look(600) == [], "the service, or Dagster, was started again"
 
@@ -348,58 +306,7 @@ def test_a_table_to_which_nothing_came_is_up_to_date_too(daemon: Daemon, rows: H
     assert epochs(daemon.look()) == [("click_event", 1)], "nobody has begun to read the other one"
     publish(rows, 1)
     assert epochs(daemon.look()) == [("user_info", None), ("enriched_click_staged", 1), ("enriched_click", 1)]
-    assert daemon.status() == FRESH
-    assert daemon.look(600) == []
-
-
-def test_a_changed_script_is_out_of_date_until_something_is_published_by_it(daemon: Daemon, rows: HandmadeLake):
-    landed(rows, 1)
-    publish(rows, 1)
-    daemon.look()
-    daemon.load(changed())
-    out_of_date = {**FRESH, "enriched_click_staged": NEW_CODE, "enriched_click": NEW_CODE}
-    assert daemon.status() == out_of_date
-    publish(rows, 2)
-    daemon.look(60)
-    assert daemon.status() == out_of_date, "the service goes on with the script as it was"
-    service = Service(rows.root, changed())
-    publish(service, 3)
-    daemon.look(60)
-    assert daemon.status() == FRESH
-    daemon.load(pipeline("block"))
-    publish(service, 4)
-    daemon.look(60)
-    assert daemon.status() == out_of_date, "Dagster has loaded the older one"
-
-
-def test_a_changed_table_is_out_of_date_until_something_lands_by_it(daemon: Daemon, rows: HandmadeLake):
-    new = changed("item_id INTEGER,\n    proctime", "item_id INTEGER,\n    page STRING,\n    proctime")
-    define(rows, pipeline("block"), 1, since=1)
-    landed(rows, 1)
-    daemon.look()
-    daemon.load(new)
-    assert daemon.status()["click_event"] == NEW_CODE
-    landed(rows, 2)
-    define(rows, new, 2, since=3)
-    daemon.look(60)
-    assert daemon.status()["click_event"] == NEW_CODE, "what has landed is of the definition before"
-    landed(rows, 3)
-    daemon.look(60)
-    assert daemon.status()["click_event"] == "FRESH"
-    daemon.load(pipeline("block"))
-    landed(rows, 4)
-    daemon.look(60)
-    assert daemon.status()["click_event"] == "FRESH", "a script may declare fewer columns: all of them land"
-
-
-def test_what_was_reported_without_versions_is_reported_again_once(daemon: Daemon, rows: HandmadeLake):
-    """By an older Tidegate, of which the cursor is too; and by hand in Dagster's UI."""
-    landed(rows, 1)
-    publish(rows, 1)
-    daemon.instance.report_runless_asset_event(dg.AssetMaterialization(PUBLISHED, metadata=described(rows, 1)))
-    daemon.cursor = json.dumps({"clicks/enriched_click": {"generation": 1, "epoch": 1, "at": 0.0, "gate": ""}})
-    assert epochs(daemon.look()) == [(name, 1) for name in ASSETS]
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
     assert daemon.look(600) == []
 
 
@@ -409,57 +316,25 @@ def test_a_run_of_dagster_that_finds_nothing_new(daemon: Daemon, rows: HandmadeL
     publish(rows, 1)
     daemon.look()
     assert daemon.definitions.resolve_job_def("clicks").execute_in_process(instance=daemon.instance).success
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
     daemon.cursor = None
     assert daemon.look(600) == []
     landed(rows, 2)
     publish(rows, 2)
     assert epochs(daemon.look(600)) == [(name, 2) for name in ASSETS]
-    assert daemon.status() == FRESH
-
-
-def test_a_run_of_dagster_between_two_reports(daemon: Daemon, rows: HandmadeLake):
-    landed(rows, 1)
-    publish(rows, 1)
-    daemon.look()
-    landed(rows, 2)
-    publish(rows, 2)
-    made_by = daemon.definitions.get_repository_def().assets_defs_by_key
-    own = [made_by[key].get_asset_spec(key) for key in (CLICKS, USERS, STAGED, PUBLISHED)]
-    specs = [dg.AssetSpec(spec.key, deps=spec.deps, code_version=spec.code_version) for spec in own]
-    reported = {key: daemon.tags(key)["dagster/data_version"] for key in (CLICKS, USERS, STAGED, PUBLISHED)}
-
-    @dg.multi_asset(specs=specs)
-    def run() -> Iterator[dg.MaterializeResult]:
-        for spec in specs:
-            yield dg.MaterializeResult(asset_key=spec.key, metadata={"generation": 1, "epoch": 2})
-
-    assert dg.materialize([run], instance=daemon.instance).success
-    assert {key: daemon.tags(key)["dagster/data_version"] for key in reported} == reported, "as Dagster computes it"
-    assert daemon.status() == FRESH
-    assert made(daemon.look(600)) == []
-    landed(rows, 3)
-    publish(rows, 3)
-    assert epochs(daemon.look(600)) == [(name, 3) for name in ASSETS]
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
 
 
 def test_what_the_gate_holds_is_staged_and_not_published(daemon: Daemon, rows: HandmadeLake):
     landed(rows, 1)
-    service = Service(rows.root, changed())
-    service.epoch(1, {"rows": 7}, REASON)
+    rows.epoch(1, {"rows": 7}, REASON)
+    assert epochs(daemon.look()) == [(name, 1) for name in ASSETS if name != "enriched_click"]
+    rows.epoch(2, {"rows": 7, "to:publish": 7}, supersedes=1, publish=True)
     daemon.look()
-    nothing = {**FRESH, "enriched_click": "MISSING"}
-    assert daemon.status() == {**nothing, "enriched_click_staged": NEW_CODE}
-    daemon.load(changed())
-    assert daemon.status() == nothing
-    service.epoch(2, {"rows": 7, "to:publish": 7}, supersedes=1, publish=True)
-    daemon.look()
-    assert daemon.status() == FRESH
-    daemon.load(pipeline("block"))
+    assert daemon.out_of_date() == set()
     rows.epoch(3, {"rows": 7}, REASON)
     daemon.look()
-    assert daemon.status() == {**FRESH, "enriched_click": f"{NEW_CODE}: has a new dependency data version"}
+    assert daemon.out_of_date() == {"enriched_click"}
 
 
 def test_what_is_published_before_a_held_epoch_leaves_the_held_one_staged(daemon: Daemon, rows: HandmadeLake):
@@ -471,7 +346,6 @@ def test_what_is_published_before_a_held_epoch_leaves_the_held_one_staged(daemon
     assert epochs(daemon.look(20)) == [("enriched_click_staged", 3)]
     assert epochs(daemon.look(60)) == [("enriched_click", 2)]
     assert checked(daemon.look()) == []
-    assert daemon.status() == FRESH
 
 
 def test_keys_that_a_person_has_chosen(daemon: Daemon, rows: HandmadeLake):
@@ -482,7 +356,7 @@ def test_keys_that_a_person_has_chosen(daemon: Daemon, rows: HandmadeLake):
     landed(rows, 1)
     publish(rows, 1)
     assert {event.asset_key.path[0] for event in made(daemon.look())} == {"mart"}
-    assert daemon.status() == FRESH
+    assert daemon.out_of_date() == set()
 
 
 def test_a_table_that_is_made_elsewhere(daemon: Daemon, rows: HandmadeLake):
@@ -491,7 +365,7 @@ def test_a_table_that_is_made_elsewhere(daemon: Daemon, rows: HandmadeLake):
     publish(rows, 1)
     daemon.instance.report_runless_asset_event(dg.AssetMaterialization(USERS))
     assert epochs(daemon.look()) == [(name, 1) for name in ASSETS if name != "user_info"]
-    assert daemon.status() == {name: status for name, status in FRESH.items() if name != "user_info"}
+    assert daemon.out_of_date() == set()
 
 
 def test_two_inserts_of_one_table(daemon: Daemon, rows: HandmadeLake):
@@ -504,7 +378,6 @@ def test_two_inserts_of_one_table(daemon: Daemon, rows: HandmadeLake):
     landed(rows, 1)
     publish(rows, 1)
     assert len(made(daemon.look())) == 4
-    assert daemon.status() == {**FRESH, "again": "MISSING", "again_staged": "MISSING"}
     publish(other, 1)
     assert epochs(daemon.look()) == [("again_staged", 1), ("again", 1)]
-    assert daemon.status() == {**FRESH, "again": "FRESH", "again_staged": "FRESH"}
+    assert daemon.out_of_date() == set()

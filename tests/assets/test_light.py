@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.pipelines.lake import Lake
 
@@ -59,17 +57,10 @@ def test_fifty_scripts_have_a_job_and_a_schedule_each_and_load_without_what_runs
     assert 50 < schedules <= 50 + 2
 
 
-@pytest.mark.parametrize("name", ["process", "sql", "watermarks"])
-def test_what_a_script_is_written_with_is_light(name: str) -> None:
-    assert loaded(f"import tidegate\ntidegate.{name}") == []
-
-
-def test_the_code_location_and_its_alerts_are_light() -> None:
+def test_what_scripts_the_code_location_and_its_alerts_need_is_light() -> None:
+    assert loaded("import tidegate\ntidegate.process, tidegate.sql, tidegate.watermarks") == []
     assert loaded("import tidegate.orchestration.definitions\nimport tidegate\ntidegate.TidegateAlerts") == []
-
-
-def test_a_look_at_what_is_published_outside_of_dagster_needs_no_spark() -> None:
-    assert set(loaded("import tidegate.assets.continuous")) <= {"deltalake", "pyarrow", "numpy"}
+    assert set(loaded("import tidegate.assets.continuous")) <= {"deltalake", "pyarrow", "numpy"}, "no Spark"
 
 
 COMMAND = """
@@ -80,9 +71,8 @@ app(standalone_mode=False)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
-def test_help_is_light(arguments: list[str]) -> None:
-    assert loaded(COMMAND, *arguments) == []
+def test_help_is_light() -> None:
+    assert loaded(COMMAND, "run", "--help") == []
 
 
 NOT_FOR_A_STATUS = ("typer", "pydantic", "tenacity", "psutil", "sqlglot", "dagster", "py4j", "pyarrow.dataset")
@@ -99,25 +89,24 @@ import numpy
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_status_needs_arrow_and_nothing_else(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_status_needs_arrow_and_nothing_else(tmp_path: Path) -> None:
     made = HandmadeLake(tmp_path / "lake")
     made.one_epoch(matched=7, unmatched_key_absent_u=3)
     leases = made.lake.leases("test")
     leases.acquire("users")
     leases.close()
-    command = [sys.executable, "-c", STATUS, "--lake", str(made.root), *options]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "published" in done.stdout
-    assert done.stdout.splitlines()[-1] == ""
+    for options in ((), ("--json",)):
+        command = [sys.executable, "-c", STATUS, "--lake", str(made.root), *options]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert "published" in done.stdout
+        assert done.stdout.splitlines()[-1] == ""
 
 
-@pytest.mark.parametrize("verb", ["status", "explain"])
-def test_a_look_at_a_script_needs_neither_spark_nor_great_expectations_nor_dagster(verb: str, tmp_path: Path) -> None:
+def test_a_look_at_a_script_needs_neither_spark_nor_great_expectations_nor_dagster(tmp_path: Path) -> None:
     assert Lake(tmp_path / "lake").id
-    options = ["--lake", str(tmp_path / "lake")] if verb == "status" else []
-    found = loaded(f"{COMMAND}\nassert 'dagster' not in sys.modules", verb, "examples/clicks/pipeline.sql", *options)
-    assert set(found) <= {"deltalake", "pyarrow", "numpy"}
+    code = f"{COMMAND}\nassert 'dagster' not in sys.modules"
+    for line in (["explain"], ["status", "--lake", str(tmp_path / "lake")]):
+        assert set(loaded(code, *line, "examples/clicks/pipeline.sql")) <= {"deltalake", "pyarrow", "numpy"}
 
 
 BARS = """

@@ -17,7 +17,7 @@ from tidegate.pipelines.runtime.scripts import load_script
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clicks" / "pipeline.sql"
 
 
-@pytest.mark.thorough  # assets/test_run.py has a build's metadata, test_daemon.py looks for secrets
+@pytest.mark.thorough  # assets/test_run.py has a build's metadata, orchestration/test_demo.py looks for secrets
 def test_a_build_shows_its_lag_its_chunks_and_their_cuts_and_never_the_account(
     spark: SparkSession,
     example_database: Database,

@@ -119,12 +119,6 @@ def test_build_probe_and_output_have_a_freshness_policy_each(
     assert graph.get(dg.AssetKey(["clicks", "enriched_click_staged"])).freshness_policy is None
 
 
-def test_freshness_can_be_left_out(tmp_path: Path):
-    never = Presentation(fresh_within=None, build_fresh_within=None, probe_fresh_within=None)
-    graph = build_pipeline_definitions(pipeline(), lake=tmp_path, look=never).resolve_asset_graph()
-    assert all(node.freshness_policy is None for node in graph.asset_nodes)
-
-
 def test_no_asset_starts_by_itself_unless_automation_is_asked_for(tmp_path: Path):
     found = pipeline()
     definitions = build_pipeline_definitions(found, lake=tmp_path)

@@ -13,7 +13,6 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.assets.clicks import handmade, pipeline
-from tests.orchestration.conftest import SPANS
 from tests.pipelines.runtime.handmade import HandmadeLake
 from tidegate.assets import build_pipeline_definitions
 from tidegate.assets.failures import Waits, explained
@@ -26,6 +25,16 @@ from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.compile import Pipeline
+
+SPANS = """
+CREATE TABLE rates (currency STRING PRIMARY KEY NOT ENFORCED, rate INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+WITH ('connector' = 'scripted');
+CREATE TABLE orders (id INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'scripted');
+CREATE TABLE converted (id INT, rate INT) WITH ('connector' = 'scripted');
+INSERT INTO converted SELECT orders.id, rates.rate FROM orders
+LEFT JOIN rates FOR SYSTEM_TIME AS OF orders.at ON orders.currency = rates.currency;
+"""
+"""A pipeline in event time."""
 
 CLICKS = pipeline()
 NAMES = Names("clicks")

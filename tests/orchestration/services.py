@@ -25,8 +25,6 @@ import psutil
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import Envelope
 
-from tests.assets.clicks import Hand
-
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
 """How long to wait for something that will happen; a machine under load takes its time."""
@@ -82,6 +80,11 @@ class Webhook:
 
     def kinds(self) -> list[str]:
         return [message["kind"] for message in self.messages]
+
+    def alerts(self, kind: str, **details: Any) -> list[dict[str, Any]]:
+        """The messages of one kind with these details."""
+        found = (message for message in self.messages if message["kind"] == kind)
+        return [message for message in found if all(message.get(name) == value for name, value in details.items())]
 
     def __enter__(self) -> Webhook:
         self._thread.start()
@@ -391,36 +394,3 @@ class Ui:
         finally:
             found = self._queried_state("schedule", schedule, "id")
             self.ask("mutation($i: String!) { stopRunningSchedule(id: $i) { __typename } }", i=found["id"])
-
-
-@dataclass(frozen=True)
-class Dagster(Ui):
-    """`dg dev` on the pipelines of the fixture `dagster`; `strict` tells the tables of that one what happens."""
-
-    folder: Path
-    strict: Hand
-    webhook: Webhook
-    mail: MailServer
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "dagster.log").read_text()
-
-    def shown(self, check: str, *key: str) -> str:
-        """The state of an asset's check on the asset's page; empty where there is none."""
-        data = self.ask(
-            "query($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { assetChecksOrError {"
-            " ... on AssetChecks { checks { name executionForLatestMaterialization { status } } } } } } }",
-            k={"path": list(key)},
-        )
-        checks = data["assetNodeOrError"]["assetChecksOrError"]["checks"]
-        (found,) = (item["executionForLatestMaterialization"] for item in checks if item["name"] == check)
-        return found["status"] if found else ""
-
-    def alerts(self, kind: str, **details: Any) -> list[dict[str, Any]]:
-        """The webhook's messages of one kind with these details."""
-        return [
-            message
-            for message in self.webhook.messages
-            if message["kind"] == kind and all(message.get(name) == value for name, value in details.items())
-        ]

@@ -102,7 +102,7 @@ FOLLOWED: dict[str, list[str]] = {
         "pipelines/runtime/quarantine.py:refuse_process",
         "pipelines/runtime/releasing/planner.py:ReleasePlanner.out_of_quarantine",
     ],
-    f"{CLI}::test_maintain_says_what_it_did_to_every_table_and_a_new_snapshot_is_a_new_generation": [
+    f"{CLI}::test_nothing_leaves_before_the_table_is_loaded_and_what_is_forged_is_found": [
         "pipelines/facts/source_problems.py:passing_log",
         "quality_checks/against_source.py:SourceReconciliation.notes",
         "quality_checks/against_source.py:Reconciliation.cause",

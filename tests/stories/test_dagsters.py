@@ -24,7 +24,7 @@ VERSIONS = {"oldest": "1.13.0", "newest": "1.13.29"}
 STORIES = {
     "definitions": ("tests/assets", "tests/orchestration/test_definitions.py", "-m", "not service and not thorough"),
     "run": ("tests/assets/test_run.py", "-m", "not thorough"),
-    "daemon": ("tests/orchestration/test_daemon.py", "-m", "not thorough"),
+    "ui": ("tests/orchestration/test_demo.py", "-m", "not thorough"),
 }
 
 

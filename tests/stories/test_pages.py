@@ -45,7 +45,7 @@ ELSEWHERE = {
         "tests/pipelines/runtime/test_cluster.py",
     ),
     'export TIDEGATE_ALERT_URLS="mailtos://${MAIL_USER}:${MAIL_PASSWORD}@mail.example.com?to=ops@example.com '
-    'slack://${SLACK_TOKEN}/#data"': ("needs a mail server", "tests/orchestration/test_daemon.py"),
+    'slack://${SLACK_TOKEN}/#data"': ("needs a mail server", "tests/orchestration/test_demo.py"),
     'dg launch --job clicks --config-json \'{"ops": {"clicks__user_info": {"config": {"max_epochs": 1}}}}\'': (
         "starts Dagster",
         "tests/orchestration/test_definitions.py",

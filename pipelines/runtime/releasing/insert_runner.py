@@ -16,9 +16,10 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import ConcurrentRun, LakeError, PlanningError, TidegateError
-from tidegate.pipelines.lake import StagedRow
+from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import require_whole
+from tidegate.pipelines.lake.commits import require_writable
 from tidegate.pipelines.lake.lake import CommitRole, mark
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.records import StagedFile
@@ -325,12 +326,16 @@ class InsertRunner(InsertOnLake, ABC):
         return position
 
     def refuse_lost(self) -> list[tuple[ReleasePlan, FileCommit]]:
-        """Raise LakeError where commits or files of this INSERT are gone, before anything new is planned. Returns the
-        commits that can be made again: of each table beside the target the last one, which a power cut has taken
-        although the target has that epoch or a later one; its staged files are still there."""
+        """Raise LakeError where commits or files of this INSERT are gone, or a table of its rows asks writers for what
+        is not done here, before anything new is planned. Returns the commits that can be made again: of each table
+        beside the target the last one, which a power cut has taken although the target has that epoch or a later one;
+        its staged files are still there."""
         refuse_lost_insert(self.lake, self.insert.id, self.target_path)
         for target in self.targets:
             refuse_lost_files(self.lake, target, self.insert)
+            for path in (self.lake.target_path(target), self.lake.quarantine_path(target, self.insert)):
+                if (table := delta_log.opened(path)) is not None:
+                    require_writable(table, path)
         return self._missing(self.position())
 
     def _log_again(self) -> None:

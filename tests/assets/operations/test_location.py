@@ -209,11 +209,6 @@ def test_definitions_that_python_makes_go_beside_others_with_names_of_their_own(
     assert repository.has_schedule_def("more_maintenance_schedule")
 
 
-def test_two_pipelines_with_one_name_are_refused(tmp_path: Path):
-    with pytest.raises(PlanningError, match="two pipelines of this code location are called a"):
-        location(tmp_path, "a", "a")
-
-
 @pytest.mark.parametrize("name", ["tidegate_dry_run", "tidegate-maintenance"])
 def test_a_pipeline_that_is_called_like_an_operation_is_refused_by_name(tmp_path: Path, name: str):
     for others in ((), ("a",)):

@@ -53,8 +53,10 @@ def test_jobs_show_rows_of_the_quarantine_and_take_them_out(harness: Harness) ->
     _, metadata = run("list")
     assert (metadata["summary"], metadata["rows found"]) == ("2 rows fit what was asked for", 2)
     assert metadata["line 1"] == "enriched_click: 2 rows in quarantine"
-    assert metadata["line 2"].endswith("joined to user_info 1/1: the key is not in the table (user_info)")
-    assert metadata["line 3"].startswith("user_id: 2; item_id: 2; gender: NULL; joined by: user_id = 2; nearest")
+    (group,) = [name for name in metadata if name.startswith("enriched_click, epoch 1, ")]
+    assert group.endswith("joined to user_info 1/1: the key is not in the table (user_info)")
+    assert metadata[group].startswith("| user_id | item_id | gender | joined by | nearest version |\n")
+    assert "\n| 2 | 2 | NULL | user_id = 2 | " in metadata[group]
     (shown,) = metadata["details"]["inserts"]
     assert [(row["key"]["user_id"], row["epoch"], row["state"]) for row in shown["rows"]] == [
         (2, 1, "open"),

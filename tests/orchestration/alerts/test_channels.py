@@ -12,7 +12,7 @@ import pytest
 
 from tests.orchestration.services import ROOT, MailServer, Webhook, free_port
 from tidegate.orchestration.alerts import AlertOptions
-from tidegate.orchestration.alerts.channels import AppriseChannel, Undelivered, _silence, channels, secrets_of
+from tidegate.orchestration.alerts.channels import _SENDING, AppriseChannel, Undelivered, channels, secrets_of
 from tidegate.orchestration.alerts.message import Message
 from tidegate.orchestration.alerts.scrubbing import scrubbed
 from tidegate.pipelines.commands import Commands, resolving
@@ -109,11 +109,12 @@ def test_secrets_of_channels_stand_in_no_message(address: str, said: str):
 
 def test_loggers_are_quiet_while_a_thread_sends_for_that_thread_alone(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
-    with _silence():
-        logging.getLogger("apprise").warning("an address")
-        other = threading.Thread(target=logging.getLogger("requests").warning, args=("another's",))
-        other.start()
-        other.join()
+    before = _SENDING.set(True)
+    logging.getLogger("apprise").warning("an address")
+    other = threading.Thread(target=logging.getLogger("requests").warning, args=("another's",))
+    other.start()
+    other.join()
+    _SENDING.reset(before)
     logging.getLogger("apprise").warning("all is well")
     assert [record.message for record in caplog.records] == ["another's", "all is well"]
 

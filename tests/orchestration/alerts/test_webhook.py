@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.orchestration.services import Webhook, free_port
-from tidegate.orchestration.alerts.channels import Undelivered, address, post
+from tidegate.orchestration.alerts.channels import JsonWebhook, Undelivered
 from tidegate.orchestration.alerts.message import Message
 from tidegate.orchestration.alerts.scrubbing import scrub, scrubbed
 from tidegate.pipelines.facts.problem import Problem
@@ -14,23 +14,17 @@ MESSAGE = Message.begun(FAILED)
 
 
 def test_a_problem_is_one_json_message(webhook: Webhook):
-    post(webhook.url, MESSAGE)
+    JsonWebhook(webhook.url).send(MESSAGE)
     (message,) = webhook.messages
     assert (message["kind"], message["key"], message["state"]) == ("run-failed", "run 1", "open")
     assert message["text"] == "Tidegate: run 1 failed"
     assert (message["run_id"], message["failed_steps"]) == ("1", ["land"])
 
 
-def test_the_address_comes_from_the_environment(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
-    assert address() == webhook.url
-    monkeypatch.delenv("TIDEGATE_WEBHOOK_URL")
-    assert address() is None
-
-
 def test_secrets_of_the_environment_do_not_leave(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CLICKS_PASSWORD", "hunter2!")
     problem = Problem("run 1", "run-failed", "denied for reader using hunter2!", details={"said": "hunter2!"})
-    post(webhook.url, Message.begun(scrubbed(problem)))
+    JsonWebhook(webhook.url).send(Message.begun(scrubbed(problem)))
     assert "hunter2" not in json.dumps(webhook.messages)
     assert webhook.messages[0]["text"] == "Tidegate: denied for reader using ***"
 
@@ -45,7 +39,7 @@ def test_a_secret_breaks_no_json_and_hides_in_none(webhook: Webhook, monkeypatch
         keys=(MissedKey({"id": 1234, "name": 'quo"ted\\'}, "key-absent@u", "none"),),
         details={"rows": 1234, "reasons": ['1234 and quo"ted\\']},
     )
-    post(webhook.url, Message.begun(scrubbed(problem)))
+    JsonWebhook(webhook.url).send(Message.begun(scrubbed(problem)))
     (reported,) = webhook.messages
     assert (reported["state"], reported["key"], reported["rows"]) == ("open", "run 1234", 1234)
     assert reported["text"].startswith("Tidegate: denied: ***")
@@ -62,13 +56,13 @@ def test_short_values_are_left_alone():
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.com/x", "nothing"])
 def test_only_http_is_spoken(url: str):
     with pytest.raises(Undelivered, match="no http or https"):
-        post(url, MESSAGE)
+        JsonWebhook(url).send(MESSAGE)
 
 
 @pytest.mark.parametrize("url", ["http://[T0KEN", "http://[T0KEN]/x", "http://example.com:T0KEN/x"])
 def test_an_address_that_cannot_be_read_is_not_reported(url: str):
     with pytest.raises(Undelivered) as refused:
-        post(url, MESSAGE)
+        JsonWebhook(url).send(MESSAGE)
     assert "T0KEN" not in str(refused.value)
     assert refused.value.__suppress_context__
 
@@ -76,10 +70,10 @@ def test_an_address_that_cannot_be_read_is_not_reported(url: str):
 def test_who_does_not_answer_is_reported_without_the_address(webhook: Webhook):
     webhook.status = 503
     with pytest.raises(Undelivered, match="it answered 503") as refused:
-        post(webhook.url, MESSAGE)
+        JsonWebhook(webhook.url).send(MESSAGE)
     gone = f"http://127.0.0.1:{free_port()}/hooks/T0KEN"
     with pytest.raises(Undelivered, match="ConnectionRefusedError") as unreachable:
-        post(gone, MESSAGE)
+        JsonWebhook(gone).send(MESSAGE)
     for caught in (refused, unreachable):
         assert "T0KEN" not in str(caught.value)
         assert caught.value.__suppress_context__
@@ -89,4 +83,4 @@ def test_who_does_not_answer_is_reported_without_the_address(webhook: Webhook):
 def test_one_that_has_moved_has_not_taken_it(webhook: Webhook, status: int):
     webhook.status, webhook.moved = status, webhook.url
     with pytest.raises(Undelivered, match=f"it answered {status}"):
-        post(webhook.url, MESSAGE)
+        JsonWebhook(webhook.url).send(MESSAGE)

@@ -117,6 +117,8 @@ def test_the_page_says_all_of_it(page: str):
         "enriched_click: 2 epochs",
     ):
         assert part in said, part
+    look = "<code>tidegate quarantine show SCRIPT enriched_click</code> (the rows, and the nearest versions)"
+    assert look in page, "what is copied can be typed"
 
 
 def test_it_holds_all_that_it_shows(page: str):

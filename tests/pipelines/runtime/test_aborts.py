@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import SEED, at_length
+from tests.oracle.pins import rows_of
 from tests.oracle.proctime import Oracle
 from tests.pipelines.runtime.crashing import Abort, dying
 from tests.pipelines.runtime.plays import clicks
@@ -98,6 +99,9 @@ class Rounds:
         self.harness.push("user_info", [{"user_id": 1, "gender": "f"}])
         self.harness.end_of_snapshot("user_info")
         self.number = 0
+        target, insert = self.harness.pipeline.table("enriched"), self.harness.pipeline.insert("enriched")
+        self.target = self.harness.lake.target_path(target)
+        self.quarantine = self.harness.lake.quarantine_path(target, insert)
 
     def news(self) -> None:
         self.number += 1
@@ -110,9 +114,9 @@ class Rounds:
         self.harness.restart()
         self.harness.advance()
         rounds = range(1, self.number + 1)
-        published = Counter((row["item_id"], row["gender"]) for row in self.harness.published("enriched"))
+        published = Counter((row["item_id"], row["gender"]) for row in rows_of(str(self.target)))
         assert published == Counter((2 * number + 1, "f") for number in rounds)
-        quarantined = Counter((row["item_id"], row["_reason"]) for row in self.harness.quarantined("enriched"))
+        quarantined = Counter((row["item_id"], row["_reason"]) for row in rows_of(str(self.quarantine)))
         assert quarantined == Counter((2 * number + 2, "unmatched:key-absent@u") for number in rounds)
 
 
@@ -127,7 +131,7 @@ def test_an_abort_at_each_point_is_recovered_from(
         lake, pipeline = harness.runner.lake, harness.runner.pipeline
         (target,) = (row for row in completeness(lake, pipeline, system_clock) if row.insert)
         if target.complete_until_now:
-            out = len(harness.published("enriched")) + len(harness.quarantined("enriched"))
+            out = len(rows_of(str(rounds.target))) + len(rows_of(str(rounds.quarantine)))
             assert out == 2 * rounds.number
 
     disarm = faults.arm(claims_no_more_than_is_out)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import SEED, at_length
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.plays import RATES, Play, at_ms
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, prove
 from tests.pipelines.runtime.processes.test_processes import timed
 from tests.pipelines.runtime.test_maintenance import KEPT_10_MS, maintain
 from tidegate.pipelines.commands import NextCommand
@@ -86,7 +86,7 @@ def test_a_span_that_is_out_is_replaced_and_is_the_same(play: Play) -> None:
     fill(play, 0, 400)
     assert play.out == [*ALL, (7, 102)]
     assert states(play)[-2:] == ["backfill superseded", "backfill published"]
-    play.prove()
+    prove(play.harness)
     waiting = fill(play, 340, 400).waiting
     assert isinstance(waiting, Waiting)
     assert "no row of orders from 2026-01-01" in waiting.reason

@@ -3,7 +3,6 @@ versions, and a refusal has written nothing."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +22,7 @@ from tests.pipelines.runtime.plays import taken_up
 from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Planned, Step
 from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeError, PlanningError, SourceError
-from tidegate.pipelines.lake import DefinitionRow, Lake, WatermarkRow
+from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
@@ -34,14 +33,11 @@ from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import settled_status
 from tidegate.pipelines.runtime.stored_definitions import (
-    declares,
-    defined_at,
     inserts_beside,
     left_behind,
     mixed_definitions,
 )
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.canonical import digest_of, table_form
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -141,40 +137,10 @@ def planned(folder: Path, script: str) -> Definitions:
     return found
 
 
-PARTS = """
-CREATE TABLE paid (id BIGINT, cents DOUBLE) WITH (
-    'connector' = 'filesystem', 'path' = '${FOLDER}/paid', 'format' = 'json');
-CREATE TABLE paying (id BIGINT, cents DOUBLE) WITH (
-    'connector' = 'kafka', 'topic' = 'paying', 'format' = 'json', 'properties.bootstrap.servers' = '${BROKER}');
-CREATE TABLE orders (id BIGINT, cents DOUBLE) WITH ('connector' = 'hybrid', 'hybrid.sources' = 'paid, paying');
-"""
 ALONE = """
 CREATE TABLE orders (id BIGINT, cents DOUBLE) WITH (
     'connector' = 'kafka', 'topic' = 'paying', 'format' = 'json', 'properties.bootstrap.servers' = '${BROKER}');
 """
-FEWER = ALONE.replace(", cents DOUBLE", "")
-
-
-@pytest.mark.parametrize(
-    ("stored", "script", "same"),
-    [
-        (ALONE, ALONE, True),
-        (ALONE, ALONE.replace("orders (id", "orders (\n-- a comment\n    id"), True),
-        (ALONE, FEWER, True),
-        (FEWER, ALONE, False),
-        (ALONE, ALONE.replace("DOUBLE", "FLOAT"), False),
-        (ALONE, ALONE.replace("'paying'", "'orders'"), False),
-        (ALONE, ALONE.replace("orders (", "others ("), False),
-        (PARTS, PARTS, True),
-        (PARTS, PARTS.replace("${FOLDER}/paid", "/data/paid"), False),
-        (PARTS, PARTS.replace("'topic' = 'paying'", "'topic' = 'orders'"), False),
-    ],
-)
-def test_who_only_looks_compares_a_table_though_it_has_other_variables(stored: str, script: str, same: bool) -> None:
-    found = compile_script(stored)
-    form = json.loads(json.dumps(table_form(found, found.table("orders"), {"FOLDER": "/srv", "BROKER": "b:9092"})))
-    row = DefinitionRow("orders", 1, 1, 1, 0, digest_of(form), form)
-    assert declares(compile_script(script), row) is same
 
 
 def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(tmp_path: Path) -> None:
@@ -210,17 +176,6 @@ def test_the_insert_of_another_script_has_its_target_where_that_script_lies(tmp_
         beside = inserts_beside(lake, other, "users")["enriched"]
         assert beside is not None
         assert str(lake.target_path(beside.table("enriched"))) == str(folder / "scripts" / "out" / "enriched")
-
-
-def test_an_epoch_has_the_definition_that_held_when_it_was_planned(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    for number, (generation, since) in enumerate([(1, 1), (1, 5), (2, 1)], 1):
-        row = DefinitionRow("users", generation, number, since, 0, f"digest {number}", {})
-        lake.definitions.append([row], application=lake.application("users", "definition", 1), version=number)
-    places = [(1, 1), (1, 4), (1, 5), (1, 9), (2, 1), (3, 7)]
-    found = [defined_at(lake, "users", *place) for place in places]
-    assert [row.epoch for row in found if row] == [1, 1, 2, 2, 3, 3]
-    assert defined_at(lake, "clicks", 1, 1) is None
 
 
 TIMED = SCRIPT.replace("cents INT, proctime", "cents INT, at TIMESTAMP(3), WATERMARK FOR at AS at, proctime")
@@ -327,9 +282,6 @@ def test_a_column_of_a_source_may_become_longer(lake: str, script: str, refused:
     definitions = definitions_of(tmp_path, new)
     found = [item for item in definitions.differences() if item.owner == "clicks"]
     assert [(item.what, item.refused) for item in found] == [("columns more", refused)]
-    stored = definitions.lake.definitions.last("clicks")
-    assert stored is not None
-    assert declares(definitions.pipeline, stored) == (not refused)
 
 
 def test_longer_values_come_once_a_column_is_declared_longer(spark: SparkSession, tmp_path: Path) -> None:

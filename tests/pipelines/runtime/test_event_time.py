@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.pipelines.runtime import tape
 from tests.pipelines.runtime.crashing import dying
-from tests.pipelines.runtime.plays import RATES, Play, at_ms, moment
+from tests.pipelines.runtime.plays import RATES, Play, at_ms, moment, prove
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.runtime.epochs.position import Waiting
@@ -57,7 +57,7 @@ def test_a_row_meets_the_last_version_of_its_own_time_and_keeps_its_op(play: Pla
         (number, met, *(() if op == "+I" else (op,))) for number, (_, _, op, met) in cases if isinstance(met, int)
     ]
     assert play.quarantined == {number: met for number, (_, _, _, met) in cases if isinstance(met, str)}
-    play.prove()
+    prove(play.harness)
 
 
 def test_rows_leave_at_the_combined_watermark(play: Play) -> None:

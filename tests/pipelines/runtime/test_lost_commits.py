@@ -433,6 +433,14 @@ def test_so_is_one_whose_features_only_delta_rs_knows(spark: SparkSession, tmp_p
     spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     with pytest.raises(LakeError, match="copies holds rows published by copies"):
         Harness(first.pipeline, spark, tmp_path / "second").advance()
+    # What is not done for its writers is named before anything is planned.
+    spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
+    first.restart()
+    first.push("numbers", [{"n": 2}])
+    for _ in range(2):
+        with pytest.raises(LakeError, match=r"asks its writers for .*inCommitTimestamp"):
+            first.advance()
+    assert [row.epoch for row in first.lake.epochs.rows("insert copies")] == [1]
 
 
 def test_deletion_vectors_of_a_build_are_named(spark: SparkSession, tmp_path: Path) -> None:

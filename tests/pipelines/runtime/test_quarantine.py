@@ -88,7 +88,7 @@ def test_rows_leave_quarantine_once_they_match(harness: Harness) -> None:
         (3, "key-absent@u", 1, "open"),
     ]
     assert take(harness, Asked(epochs=(1,))) == ()  # nothing of it is left to take
-    places = prove(harness)
+    places = places_of(harness)
     assert (places.matched, places.quarantined, places.waiting) == (2, {"key-absent@u": 2}, 0)
     # The stream goes on where it stood; a release of everything takes what is open, in one epoch.
     users(harness, 5)
@@ -116,7 +116,7 @@ def test_what_is_discarded_stays_counted_and_goes_nowhere(harness: Harness) -> N
     harness.restart()
     users(harness, 2, 3, 4)
     harness.advance()
-    places = prove(harness)
+    places = places_of(harness)
     assert (places.matched, places.quarantined) == (1, {"discarded": 2, "key-absent@u": 1})
     assert take(harness, Asked(discards=True, epochs=(1,))) == ()
     assert take(harness, Asked(epochs=(1,))) == ()

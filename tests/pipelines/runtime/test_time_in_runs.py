@@ -423,7 +423,12 @@ GENERATOR: dict[str, Any] = {"strategy": WatermarkStrategy.for_generator(OnFlag)
             id="appended, the source's own, delayed",
             marks=pytest.mark.thorough,
         ),
-        pytest.param("source.landed", {"watermark": DELAYED, "options": {"tells": "3"}}, id="landed, emitted, delayed"),
+        pytest.param(
+            "source.landed",
+            {"watermark": DELAYED, "options": {"tells": "3"}},
+            id="landed, emitted, delayed",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_crash_before_the_log_row_gives_the_same_row(

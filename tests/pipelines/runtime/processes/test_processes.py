@@ -263,6 +263,7 @@ class Shaped(fn.Ruled):
         return {"n": number, **({"more": "new"} if self.more else {})}
 
 
+@pytest.mark.thorough  # test_state_grows_with_its_declaration_and_is_written_anew: state of a key
 def test_a_row_of_broadcast_state_grows_and_a_field_may_be_dropped(spark: SparkSession, tmp_path: Path) -> None:
     def shaped(fields: str) -> Pipeline:
         schema = "k STRING, rule STRING, last STRING"

@@ -113,8 +113,8 @@ def test_a_target_that_has_rows_gets_the_columns_and_may_do_without_them_again(
         harness.push("clicks", [{"id": user, "n": user}])
         harness.advance()
         found = {row["n"]: (row.get("_matched"), row.get("_build_epoch")) for row in _rows(harness, "named")}
-        assert harness.verify("named").passed
         harness.runner.close()
+    assert harness.verify("named").passed
     assert found == {1: (None, None), 2: (True, 2), 3: (None, None)}
 
 

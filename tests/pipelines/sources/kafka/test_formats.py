@@ -93,6 +93,7 @@ def test_updates_and_tombstones_of_a_build_side(room: Room, topics: Topics) -> N
     assert quarantined == ["unmatched:deleted@u"]
 
 
+@pytest.mark.thorough  # formats/test_changes.py: csv; test_rejected.py: what does not fit
 def test_csv(room: Room, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, '1;"ann; or so"', "2;NULL", "three;cleo", "4;dora")
@@ -116,6 +117,7 @@ def test_raw(room: Room, topics: Topics) -> None:
     assert [(row["_offset"], row["body"]) for row in play.landed()] == [(0, b"\x00\xff"), (1, b"")]
 
 
+@pytest.mark.thorough  # formats/test_changes.py: canal-json; test_debezium.py: changes as a build
 def test_canal_json_as_a_build(room: Room, topics: Topics) -> None:
     topic = topics.create()
     common = {"database": "shop", "table": "users", "isDdl": False, "es": 1_700_000_000_000, "ts": 1_700_000_000_500}

@@ -535,7 +535,7 @@ def test_a_locked_table_stops_after_its_wait_while_others_go_on(
             assert [each.rows for each in active.advance_all(["held", "free"], failed=failed)] == [1]
             with pytest.raises(TableLocked, match=f"longer than is waited \\({LOCK_WAIT_S} s\\)"):
                 list(chunks.read(0))
-            cursor.execute("UNLOCK TABLES")  # answered when the lock is gone: a closed connection's ends some time after
+            cursor.execute("UNLOCK TABLES")  # a closed connection ends its locks some time later
         error = failed["held"]
         assert isinstance(error, TableLocked)
         assert f"{database.name}.held" in error.where
