@@ -85,7 +85,7 @@ def staged_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
             f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
             f"{' and '.join(insert.builds) or 'no build side'}, written beside the target and not visible in it. "
             "The gate judges it; waiting for a build side to flip is no failure.",
-            f"```sql\n{insert.sql}\n```",
+            f"```sql\n{insert.with_views}\n```",
         ],
         shape=target,
         path=on.lake.staged_paths(target, insert)["publish"],

@@ -159,6 +159,13 @@ class Location:
         with open(self._at, "rb") as file:
             return file.read(), _tag(os.fstat(file.fileno()))
 
+    def write_now(self) -> int:
+        """Write a file for its time, and return that (ms, UTC, by the storage's own clock). It is not durable: after a
+        power cut nobody asks for it."""
+        with open(self._at, "wb") as file:
+            file.write(b".")
+        return os.stat(self._at).st_mtime_ns // 1_000_000
+
     def put(self, content: bytes) -> None:
         """Write a file, whole or not at all, whatever was there before. It is durable then."""
         settle()
@@ -399,6 +406,16 @@ def dataset_of(files: Sequence[str], schema: pa.Schema | None = None, dictionari
     import pyarrow.dataset as ds
 
     return ds.dataset(files, schema=schema, format=_format(dictionaries))
+
+
+def parquet_of(rows: pa.Table) -> bytes:
+    """The content of a Parquet file with these rows, which is put."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pa.BufferOutputStream()
+    pq.write_table(rows, file)
+    return file.getvalue().to_pybytes()
 
 
 def _format(dictionaries: Collection[str] = ()) -> ds.ParquetFileFormat:

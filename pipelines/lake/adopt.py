@@ -57,7 +57,10 @@ def survey(folder: Address, names: Sequence[str] | None = None) -> list[StagedFi
 
 def synced(folder: Address, files: Sequence[StagedFile]) -> list[StagedFile]:
     """`files` of `folder`, made durable."""
-    durable(Location(folder) / file.path for file in files)
+    places = [Location(folder) / file.path for file in files]
+    for place in places:  # Spark's sum of a file is not synced: cut short by a power cut, Spark would not read the file
+        (place.parent / f".{place.name}.crc").delete()
+    durable(places)
     return list(files)
 
 

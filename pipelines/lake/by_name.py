@@ -131,6 +131,10 @@ class TableState:
         """The table as it is now; None if that cannot be found by names."""
         return _Reading(self.root, self).to_the_end()
 
+    def upto(self, version: int) -> TableState | None:
+        """The table as of a later version; None if that cannot be found by names."""
+        return _Reading(self.root, self).to_the_end(version)
+
     def column(self, name: str, files: Sequence[DataFile]) -> list[Any]:
         """Of some of its files, what delta-rs calls `name` (path, size_bytes, num_records, partition.x, min.x, max.x,
         null_count.x); times in us. None where it is not known."""
@@ -211,30 +215,31 @@ def name_checkpoint(log: Location, version: int, hint: bytes) -> bool:
     return named >= version or place.put_instead(hint, there)
 
 
-def removed_since(root: Location, at: int, moment: int) -> set[str] | None:
+def removed_since(root: Location, at: int, moment: int) -> dict[str, Mapping[str, Any]] | None:
     """The files that the log of the table at `root`, whose version is `at`, has removed at `moment` (ms, UTC) or later,
-    by their decoded paths. A checkpoint leaves removals out once they are older than
+    by their decoded paths; each with what the log has of it. A checkpoint leaves removals out once they are older than
     'delta.deletedFileRetentionDuration' (a week; of control tables `delta_log.BRIEF`). None if more than MOST commits
     would have to be read, or one of them cannot be read."""
     import pyarrow.compute as pc  # upkeep alone needs it
 
-    log, removed = root / "_delta_log", set[str]()
+    log, removed = root / "_delta_log", dict[str, Mapping[str, Any]]()
     try:
         checkpoint = last_checkpoint(log)
         for version in range(at, -1, -1):
             if version == checkpoint:
-                stored = checkpoint_of(log, version).parquet().read(["remove.path", "remove.deletionTimestamp"])
+                columns = [f"remove.{name}" for name in ("path", "deletionTimestamp", "size", "partitionValues")]
+                stored = checkpoint_of(log, version).parquet().read(columns)
                 made_at = pc.field("deletionTimestamp")
                 found = pa.Table.from_struct_array(stored["remove"].drop_null())
-                removed.update(map(unquote, found.filter((made_at >= moment) | made_at.is_null())["path"].to_pylist()))
+                gone = found.filter((made_at >= moment) | made_at.is_null()).to_pylist()
+                removed.update({unquote(file["path"]): file for file in gone})
                 break
             if at - version > MOST:
                 return None
             actions = list(_actions(file_of(log, version).read()))
             gone = [action["remove"] for action in actions if "remove" in action]
-            removed.update(
-                unquote(file["path"]) for file in gone if (file.get("deletionTimestamp") or moment) >= moment
-            )
+            young = (file for file in gone if (file.get("deletionTimestamp") or moment) >= moment)
+            removed.update({unquote(file["path"]): file for file in young})
             made_at = _time_of(actions)
             if made_at is not None and made_at < moment:
                 break
@@ -276,7 +281,7 @@ class _Reading:
     applications: dict[str, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
 
-    def to_the_end(self) -> TableState | None:
+    def to_the_end(self, end: int | None = None) -> TableState | None:
         log = self.root / "_delta_log"
         try:
             if self.known is None:
@@ -288,7 +293,7 @@ class _Reading:
             else:
                 self._go_on(self.known)
             begun = self.at
-            while self._commit(log, self.at + 1):
+            while self.at != end and self._commit(log, self.at + 1):
                 if self.at - begun > MOST:
                     return None
         except _UNREADABLE:

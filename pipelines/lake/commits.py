@@ -5,8 +5,8 @@ writers one gets the version. delta-rs does the same, but lists the log before a
 files only checks whether the name is taken, and excludes other writers inside its own JVM alone. Writer features that
 are not known here are left to delta-rs.
 
-A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: a new table and a checkpoint it
-writes apart, and they are put here; what else it commits is synced then.
+A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: a new table and the checkpoint of
+a table that others may write too it writes apart, and they are put here; what else it commits is synced then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
@@ -39,6 +40,7 @@ from tidegate.pipelines.lake.by_name import (
     name_checkpoint,
     seen,
 )
+from tidegate.pipelines.lake.checkpoints import checkpoint_of_state
 from tidegate.pipelines.location import Address, Location, durable, settle
 
 log = logging.getLogger(__name__)
@@ -86,11 +88,13 @@ def commit(
     *,
     marks: Mapping[str, int] | None = None,
     note: str | None = None,
+    listed_ms: int | None = None,
 ) -> None:
     """Make the version after that of `table`, which lies at `root`. Raises CommitFailedError where that is there
     already, OSError and DeltaError where it cannot be written.
 
-    The paths of what is added are not encoded; `marks` are transaction versions (application -> version).
+    The paths of what is added are not encoded; `marks` are transaction versions (application -> version). `listed_ms`:
+    of a log that Tidegate alone writes, for how long its checkpoints list a file that was removed.
     Raises LakeError where the table asks for what is not done here (`require_writable`).
     """
     require_writable(table, root)
@@ -109,7 +113,7 @@ def commit(
     _require_last(table.log, table.at)
     every = int(table.described.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))
     if version % every == 0:
-        checkpoint(table.root, version)
+        checkpoint(table.root, version, None if listed_ms is None else partial(_of_state, table, listed_ms))
     return None
 
 
@@ -177,26 +181,40 @@ def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: fl
     return again(step, *given)
 
 
-def checkpoint(root: Location, version: int) -> None:
-    """Write the checkpoint of a version, by delta-rs in a folder that has only links to the commits since the last
-    checkpoint. If it cannot be written, that is logged, and the next interval tries again: the log only gets longer.
+def checkpoint(root: Location, version: int, write: Callable[[], tuple[bytes, bytes]] | None = None) -> None:
+    """Put the checkpoint of a version that `write` returns, with what the log says of its last one; by default written
+    by delta-rs. If it cannot be written, that is logged, and the next interval tries again: the log only gets longer.
 
     A process that was stopped here may come back to a log that was cleaned up past the version. Its checkpoint is
     nobody's then, and the log goes on naming the later one.
     """
     folder = root / "_delta_log"
     try:
-        with _apart(folder, version) as apart:
-            links = apart / "_delta_log"
-            DeltaTable(str(apart)).create_checkpoint()
-            made = checkpoint_of(folder, version)
-            made.put(checkpoint_of(links, version).read())
-            if seen(folder, version) is None:
-                made.delete()
-            else:
-                name_checkpoint(folder, version, (links / "_last_checkpoint").read())
+        content, hint = (write or partial(_of_delta_rs, folder, version))()
+        made = checkpoint_of(folder, version)
+        made.put(content)
+        if seen(folder, version) is None:
+            made.delete()
+        else:
+            name_checkpoint(folder, version, hint)
     except (DeltaError, OSError, ValueError) as error:
         log.warning("%s: no checkpoint of version %d was written: %s", root, version, error)
+
+
+def _of_delta_rs(folder: Location, version: int) -> tuple[bytes, bytes]:
+    """A checkpoint, written in a folder that has only links to the commits since the last one."""
+    with _apart(folder, version) as apart:
+        links = apart / "_delta_log"
+        DeltaTable(str(apart)).create_checkpoint()
+        return checkpoint_of(links, version).read(), (links / "_last_checkpoint").read()
+
+
+def _of_state(before: TableState, listed_ms: int) -> tuple[bytes, bytes]:
+    """A checkpoint of the version after `before`."""
+    table = before.upto(before.at + 1)
+    if table is None:
+        raise ValueError("the log has gone on without it")
+    return checkpoint_of_state(table, listed_ms)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from tidegate.pipelines.lake.owner_log import OwnerLogs
+from tidegate.pipelines.lake.owner_log import File, OwnerLogs
 from tidegate.pipelines.lake.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -18,6 +18,7 @@ class Records(Generic[R]):
         self.logs = logs
         self.kind = kind
         self._firsts: dict[tuple[str, int], R] = {}
+        self._lasts: dict[tuple[str, int], tuple[str, R]] = {}
 
     def append(self, rows: list[R], *, application: str, version: int, guarded: bool = True) -> bool:
         """Commit records of one owner under (application, version); False when that version was committed before.
@@ -74,12 +75,19 @@ class Records(Generic[R]):
         yield from (self.kind.from_row(owner, row) for row in reversed(waiting))
 
     def last(self, owner: str, generation: int | None = None) -> R | None:
-        """The newest record of `owner`, by generation and epoch."""
+        """The newest record of `owner`, by generation and epoch; it is shared, so its content must not be changed."""
         files = self.logs.of(owner).files(self.kind)
         if not files:
             return None
         top = max(file.generations[1] for file in files) if generation is None else generation
-        return next(self.newest_first(owner, generation=top), None)
+        newest = max((file for file in files if file.may_hold(top, 0, None)), key=_last_epoch, default=None)
+        if newest is None or newest.generations != (top, top):
+            return next(self.newest_first(owner, generation=top), None)
+        known = self._lasts.get((owner, top))
+        if known is None or known[0] != newest.name:
+            known = newest.name, next(self.newest_first(owner, generation=top))
+            self._lasts[owner, top] = known
+        return known[1]
 
     def first(self, owner: str, generation: int) -> R | None:
         """The record of epoch 1 of a generation, which never changes; it is shared, so its content must not be
@@ -95,9 +103,13 @@ class Records(Generic[R]):
         """Every owner that has a record of this kind."""
         return [owner for owner in self.logs.owners() if self.logs.of(owner).files(self.kind)]
 
-    def stamp(self) -> frozenset[str]:
-        """Changes whenever a record of this kind is added, of whichever owner."""
-        return frozenset(file.name for owner in self.logs.owners() for file in self.logs.of(owner).files(self.kind))
+    def stamp(self, owner: str) -> frozenset[str]:
+        """Changes whenever a record of this kind is added to an owner's."""
+        return frozenset(file.name for file in self.logs.of(owner).files(self.kind))
+
+
+def _last_epoch(file: File) -> int:
+    return file.epochs[1]
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:

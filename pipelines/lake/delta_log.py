@@ -54,7 +54,8 @@ OWN = {"delta.logRetentionDuration": "interval 7 days"}
 """Properties of tables that only Tidegate writes (a source's table, a control table): how long the log of their commits
 stays; nobody reads it as a history."""
 
-BRIEF = {"delta.deletedFileRetentionDuration": "interval 20 minutes"}
+BRIEF_MINUTES = 20
+BRIEF = {"delta.deletedFileRetentionDuration": f"interval {BRIEF_MINUTES} minutes"}
 """For tables whose removed files are deleted after ten minutes (`upkeep.CONTROL_KEEP`): how long a checkpoint lists a
 removed file. Delta's default is a week: with a commit a second every checkpoint would list 600,000 removals."""
 
@@ -110,10 +111,14 @@ def brought_up_to_date(table: DeltaTable) -> DeltaTable:
 NOT_COMMITTED = -1
 
 
-def committed(path: Address, application: str) -> int:
+def committed(path: Address, application: str, remedy: str | None = None) -> int:
     """The last transaction version that `application` committed to the table at `path`; NOT_COMMITTED when there is
-    none."""
-    table = opened(path)
+    none. `remedy`: see `opened`."""
+    return committed_in(opened(path, remedy), application)
+
+
+def committed_in(table: Table | None, application: str) -> int:
+    """The same of a table that was opened."""
     found = table.transaction_version(application) if table else None
     return NOT_COMMITTED if found is None else int(found)
 

@@ -35,8 +35,7 @@ KEEP = "DO_NOT_REMOVE.txt"
 """The file that explains what lies in a target's `_quarantine`."""
 
 _WHY = """The rows that were quarantined of the published table lie in here, each with the reason.
-In a lake that an older Tidegate began, files of the published table lie in here too: to remove them destroys it.
-So remove nothing in here by hand.
+A run may be refused without them. So remove nothing in here by hand.
 
 Rows that nobody wants any more are given up by:  tidegate quarantine discard SCRIPT INSERT --because TEXT
 Files that nobody reads any more are removed by:  tidegate maintain SCRIPT

@@ -160,7 +160,7 @@ class OwnerLog:
 
     def version(self, application: str) -> int:
         """The last transaction version of `application`; -1 when there is none."""
-        return _committed(self.refresh(), application)
+        return delta_log.committed(self.path, application, self._remedy)
 
     def append(self, rows: Sequence[Record], marks: Mapping[str, int], *, guarded: bool = True) -> bool:
         """Commit records, of whatever kinds, under transaction versions; False when one of these was committed before.
@@ -174,7 +174,7 @@ class OwnerLog:
 
     def _append(self, rows: Sequence[Record], marks: Mapping[str, int], guarded: bool) -> bool:
         table = self.create()
-        if any(_committed(table, name) >= version for name, version in marks.items()):
+        if any(delta_log.committed_in(table, name) >= version for name, version in marks.items()):
             return False
         if guarded and self.guard is not None:
             self.guard()
@@ -200,7 +200,7 @@ class OwnerLog:
         from tidegate.pipelines.lake.commits import commit
 
         try:
-            commit(table, self.path, [*made, *gone], marks=marks)
+            commit(table, self.path, [*made, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
         except CommitFailedError:
             for action in made:
                 (self.path / action.path).delete()
@@ -304,11 +304,6 @@ class OwnerLog:
 
 LAST_ALONE = frozenset({"lease"})
 """Kinds of which only the last record is ever asked for."""
-
-
-def _committed(table: delta_log.Table | None, application: str) -> int:
-    found = table.transaction_version(application) if table else None
-    return delta_log.NOT_COMMITTED if found is None else int(found)
 
 
 def _kind_of(row: Record) -> str:

@@ -72,7 +72,8 @@ class Definitions:
     _forms: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
     _anew: dict[str, int] = field(default_factory=dict, init=False)
-    _passed: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False)
+    _passed: tuple[list[str], frozenset[str]] | None = field(default=None, init=False)
+    _seen: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     _undeclared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -91,21 +92,26 @@ class Definitions:
             found += self._of_insert(insert)
         return found
 
-    def require(self, resnapshot: Collection[str] = ()) -> None:
+    def require(self, resnapshot: Collection[str] = (), owner: str | None = None) -> None:
         """Refuse a script that cannot go on with the lake's definitions. Writes nothing. Raises DefinitionChanged,
         PlanningError where a table that differs lacks a variable, and LakeError where a target is another lake's.
 
-        The result is cached until a definition of the lake changes: a tick calls this often.
+        The result is cached until a definition of the lake changes: of those that a step of `owner` follows, if that
+        is named. A tick calls this for each of its steps.
         """
-        as_of = (self.lake.definitions.stamp(), frozenset(resnapshot))
-        if as_of == self._passed:
+        owners, stamp = self.lake.logs.owners(), self.lake.definitions.stamp
+        as_of = (owners, frozenset(resnapshot))
+        insert = None if owner is None else self._insert(owner)
+        followed = owners if owner is None else [owner, *(insert.inputs if insert else ())]
+        if as_of == self._passed and all(stamp(each) == self._seen.get(each, frozenset()) for each in followed):
             return
+        self._passed, self._seen = None, {each: stamp(each) for each in owners}
         found = self.differences(resnapshot)
-        owners = {item.owner for item in found if item.refused}
-        if owners:  # otherwise each difference is listed: a column that is renamed is one less, and one more
-            tables = {table.name: table.options for table in self.pipeline.sources if table.name in owners}
+        refused = {item.owner for item in found if item.refused}
+        if refused:  # otherwise each difference is listed: a column that is renamed is one less, and one more
+            tables = {table.name: table.options for table in self.pipeline.sources if table.name in refused}
             require_variables(tables, self.environment)  # without their values no table is the lake's
-            raise changed([item for item in found if item.owner in owners], self.lake, self._ways(found, resnapshot))
+            raise changed([item for item in found if item.owner in refused], self.lake, self._ways(found, resnapshot))
         refuse_other_lake(self.lake, self.pipeline)
         refuse_late_readers(self.lake, self.pipeline)
         self._passed = as_of
@@ -478,7 +484,8 @@ def _paths(insert: Insert) -> dict[str, str]:
 
 def _aliases(row: DefinitionRow, insert: Insert) -> list[str]:
     """The aliases of the builds in a stored definition; those of `insert` where it stores none."""
-    found = None if insert.sql in row.script else _aliases_in(row.script, insert.id)
+    same = all(text in row.script for text in (*insert.views, insert.sql))
+    found = None if same else _aliases_in(row.script, insert.id)
     return [join.alias for join in insert.joins] if found is None else found
 
 

@@ -1,12 +1,12 @@
-"""Commits that a power cut has taken back. An epoch is committed to several tables, one after the other, so a later
-commit shows that an earlier one is missing:
+"""Tables that came back from an older backup, and rows that another writer has taken out. An epoch is committed to
+several tables, one after the other, so a later commit shows that an earlier one is missing:
 
     a source     plan (epochs) -> rows (its table) -> watermark log
     an INSERT    plan (epochs) -> staged -> verdict -> quarantine, second output, state -> target
 
 Without this check a plan would be made again over rows that are there already, and a build would be joined without the
-rows of the lost commit. What the last epoch has put beside its target is committed again from the staged files.
-Whatever else is missing has to come back from a backup: nothing is guessed.
+rows that are gone. They have to come back from a backup: nothing is guessed. A power cut takes no commit
+(`pipelines/location.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.generations import generation_of, insert_of, insert_owner
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.lake import CommitRole, Layout
+from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
-from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
@@ -135,45 +134,28 @@ def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
         )
 
 
-def is_lost(lake: Lake, insert: Insert, target: Location, role: CommitRole, name: str, path: Location) -> bool:
-    """Whether the table `name` beside a target has lost the commit of its last published epoch, so that the next run
-    makes it again from the staged files. False in an older lake, whose staged rows do not store which epoch that
-    was."""
-    owner = insert_owner(insert.id)
-    staged = lake.staged.last(owner)
-    if staged is None:
-        return False
-    published = committed(target, lake.application(owner, "publish", staged.generation)) >= staged.epoch
-    last = staged.facts.get(LAST_COMMITS, {}).get(f"{role} {name}", (-1, -1))[published]
-    return committed(path, lake.application(owner, role, staged.generation)) < last
-
-
 def lost_part(insert: str, path: Location, epoch: int) -> LakeError:
-    """The error for a table beside a target (a quarantine, a second output, the state of a process) that has lost more
-    than the last epoch's commit, which could be made again."""
-    return _lost(path, f"what epoch {epoch} of {insert} had put there", "later epochs are published")
+    """The error for a table beside a target (a quarantine, a second output, the state of a process) that lacks what its
+    last published epoch had committed to it before the target."""
+    return _lost(path, f"what epoch {epoch} of {insert} had put there", "that epoch is published")
 
 
 def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
-    """Raise LakeError if somebody has removed a folder with files of a target: the one where they are staged or, in an
-    older lake, its quarantine."""
-    path, quarantine = lake.target_path(target), lake.quarantine_path(target, insert)
-    data, staged = lake.staged_paths(target, insert).values()
-    there = all(place.is_there() for place in (data, staged, quarantine / "_delta_log"))
-    table = None if there else delta_log.opened(path)
+    """Raise LakeError if somebody has removed the folder where files of a target are staged, and stay."""
+    path, folder = lake.target_path(target), lake.staged_paths(target, insert)["publish"]
+    table = None if folder.is_there() else delta_log.opened(path)
     if table is None:
         return
-    files, root = delta_log.all_files(table), delta_log.root_of(table)
-    for folder, what in ((data, "the folder of its data"), (quarantine, "the quarantine")):
-        own = root / folder.below(path)
-        gone = [file for file in files if file.startswith(f"{own}/") and not Location(file).is_there()]
-        if gone:
-            raise LakeError(
-                f"{what} was removed, and {len(gone):,} of the {len(files):,} files of the published table with it",
-                where=str(folder),
-                state="nothing was planned or released",
-                next_command=f"bring {folder} back from a backup, then run the same command again",
-            )
+    files, own = delta_log.all_files(table), delta_log.root_of(table) / folder.below(path)
+    gone = [file for file in files if file.startswith(f"{own}/") and not Location(file).is_there()]
+    if gone:
+        raise LakeError(
+            f"the folder of its data was removed, and {len(gone):,} of the {len(files):,} files of the published table"
+            " with it",
+            where=str(folder),
+            state="nothing was planned or released",
+            next_command=f"bring {folder} back from a backup, then run the same command again",
+        )
 
 
 def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
@@ -243,7 +225,7 @@ def _lost(path: Address, what: str, known: str, or_else: NextCommand | None = No
     restored = f"bring {path}/_delta_log back from a backup"
     table = delta_log.opened(path)
     cause = (
-        "the last commit of a table is gone (a power cut can take it)"
+        "the last commits of a table are gone (it came back from an older backup, or its disk lost what was synced)"
         if table is None or delta_log.plain(table)
         else "another writer has deleted or changed rows of a table (it has deletion vectors or column mapping)"
     )

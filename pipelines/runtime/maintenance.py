@@ -36,7 +36,6 @@ from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
-from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.runtime.retention import QuarantineRetention, Retained, Retention
 from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
 from tidegate.pipelines.sql.compile import Pipeline
@@ -214,11 +213,10 @@ class Maintenance:
             if isinstance(insert, ProcessInsert):
                 for second in insert.outputs[1:]:
                     found += self._published(second, [insert])
-                path, state = self.lake.target_path(self.pipeline.table(name)), self.lake.state_path(insert)
-                over = all(item.published for item in newest_epochs(self.lake, insert.id, path))
-                # What a staged epoch, or a commit that is lost, has written of the state is named by no version.
-                if over and not is_lost(self.lake, insert, path, "state", name, state):
-                    found.append(tidy(state, keep=self.keep, together=None))
+                path = self.lake.target_path(self.pipeline.table(name))
+                # What a staged epoch has written of the state is named by no version.
+                if all(item.published for item in newest_epochs(self.lake, insert.id, path)):
+                    found.append(tidy(self.lake.state_path(insert), keep=self.keep, together=None))
         return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:

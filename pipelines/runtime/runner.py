@@ -186,10 +186,10 @@ class Runner:
                 self.stuck(owner, error)
             raise
 
-    def _require(self, resnapshot: Collection[str]) -> None:
+    def _require(self, resnapshot: Collection[str], owner: str | None = None) -> None:
         """`definitions.require`. A refusal is stored once: for an owner that differs, else one that the lake has."""
         try:
-            self.definitions.require(resnapshot)
+            self.definitions.require(resnapshot, owner)
         except PlanningError as error:
             self._refusal = error
             owners = [table.name for table in self.pipeline.sources]
@@ -223,7 +223,7 @@ class Runner:
     def _begin(self, owner: str, resnapshot: Collection[str] = ()) -> None:
         """Called before anything that may move `owner`. Raises DefinitionChanged if the script differs from the lake's
         definitions."""
-        self._require(resnapshot)
+        self._require(resnapshot, owner)
         self._moved.add(owner)
 
     def _owner(self, insert: str) -> str:

@@ -135,33 +135,35 @@ class Splits:
 
 @dataclass
 class SplitsOfPlan:
-    """What a source has written of splits while it planned: committed with the plan that it belongs to."""
+    """What a source has written of splits while it planned: committed with the plan that it belongs to. `of`: None for
+    splits that are stored nowhere."""
 
-    of: SplitStore
+    of: Splits | None
     rows: list[SplitRow] = field(default_factory=list)
 
     @property
     def mark(self) -> dict[str, int]:
         """Its transaction."""
-        return self.of.mark() if self.rows and isinstance(self.of, Splits) else {}
+        return self.of.mark() if self.of and self.rows else {}
 
     def store(self) -> None:
         """Commit it alone, where nothing was planned."""
-        if isinstance(self.of, Splits):
+        if self.of:
             self.of.write(self.rows)
 
 
 @contextmanager
 def with_plan(splits: SplitStore) -> Iterator[SplitsOfPlan]:
     """What is written to `splits` in the block is for the caller to commit."""
-    found = SplitsOfPlan(splits)
-    if isinstance(splits, Splits):
-        splits.waiting = found.rows
+    found = SplitsOfPlan(splits if isinstance(splits, Splits) else None)
+    if found.of is None:
+        yield found
+        return
+    found.of.waiting = found.rows
     try:
         yield found
     finally:
-        if isinstance(splits, Splits):
-            splits.waiting = None
+        found.of.waiting = None
 
 
 @dataclass

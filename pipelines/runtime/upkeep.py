@@ -42,7 +42,6 @@ from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.indexes import INDEXES, Indexed
 from tidegate.pipelines.runtime.ledger import checkpoint, looked_back
-from tidegate.pipelines.runtime.lost_commits import is_lost
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.versions import Made, ensure
@@ -277,15 +276,9 @@ class Upkeep:
 
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
     """Delete, piece by piece, staged files of an INSERT that its target has adopted and then compacted; yields the
-    number of each piece. The newest epoch's files stay until it is published. All files stay while a commit is lost,
-    since the next run makes it again from them."""
+    number of each piece. The newest epoch's files stay until it is published."""
     path = lake.target_path(pipeline.table(insert.target))
     quarantine, own = lake.quarantine_path(target, insert), lake.target_path(target)
-    if is_lost(lake, insert, path, "quarantine", target.name, quarantine) or (
-        target.name != insert.target and is_lost(lake, insert, path, "publish", target.name, own)
-    ):
-        log.warning("a commit of %s is lost: the next run makes it again, and its staged files stay", target.name)
-        return
     for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
         newest = newest_epochs(lake, insert.id, path)
         current = tuple(item.plan.attempts for item in newest if not item.published)

@@ -74,7 +74,10 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
     while (writer := pipeline.writer_of(chain[0].probe)) is not None:
         chain.insert(0, writer)
     names = [name for each in chain for name in (each.probe, *each.builds, each.target)]
-    return sets + _declared_in(pipeline, names) + "".join(f"{each.sql};\n" for each in chain)
+    views = dict.fromkeys(view for each in chain for view in each.views)
+    return (
+        sets + _declared_in(pipeline, names) + "".join(f"{text};\n" for text in (*views, *(one.sql for one in chain)))
+    )
 
 
 def statement_of(pipeline: CompiledScript, table: str) -> str:

@@ -6,25 +6,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.inserts.joins import SelectCompiler
-from tidegate.pipelines.sql.inserts.statement import Declared, InsertStatement
+from tidegate.pipelines.sql.inserts.chains import Chains
+from tidegate.pipelines.sql.inserts.queries import Binder, Named
+from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
 from tidegate.pipelines.sql.model import CompiledScript, Insert, Join
-from tidegate.pipelines.sql.roles import roles
+from tidegate.pipelines.sql.roles import Use, roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
+from tidegate.pipelines.sql.tables.like import by_another, with_hints
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role
+from tidegate.pipelines.sql.tree import Declared
 from tidegate.pipelines.syntax.dialect import read_script
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER, settings, without_effect
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto
+from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto, View
 from tidegate.pipelines.syntax.types import quoted
 
 
@@ -131,21 +135,27 @@ def compile_script(
     targets = {statement.target.text for statement in statements if isinstance(statement, InsertInto)}
     quarantined = targets if given.get(NOT_NULL_ENFORCER) == "DROP" else set()
     declared: dict[str, Declared] = {}
-    inserts = InsertsInOrder(source, declared, functions, targets)
-    for statement in statements:
+    views, uses = dict[str, Named](), list[Use]()
+    chains = Chains(source, targets)
+    for statement in with_hints(source, statements):
         try:
             if isinstance(statement, CreateTable):
-                _declare(source, statement, declared, known, functions, quarantined)
+                _declare(source, statement, declared, known, functions, quarantined, views)
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                inserts.add(statement)
+                chains.add(statement, partial(_insert, statement, chains, dict(declared), dict(views), functions, uses))
+            elif isinstance(statement, View) and not _there(source, statement, declared, views):
+                binder = Binder(source, declared, views, functions, chains, waits=False)
+                binder.view(statement, {}, None, statement.name.span)
+                views[statement.name.text] = Named(statement, {})
             continue
         except RecursionError:
             pass
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
-    found = roles(source, inserts.compiled(), declared)
+    chains.require_all()
+    found = roles(source, chains.done, uses, declared)
     read = {part.name for table in found for part in declared[table].table.parts}
     tables = {
         table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
@@ -154,7 +164,7 @@ def compile_script(
     return Pipeline(
         name=name,
         tables=tables,
-        inserts=tuple(insert for _, insert in inserts.compiled()),
+        inserts=tuple(insert for _, insert in chains.done),
         script=source.text,
         functions=functions.declared,
         auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
@@ -163,57 +173,37 @@ def compile_script(
     )
 
 
-@dataclass(frozen=True)
-class InsertsInOrder:
-    """The INSERTs of a script, each behind the one whose target it reads, and else as they are written. `targets`: of
-    all INSERTs of the script."""
+def _there(
+    source: Source, statement: CreateTable | View, declared: Mapping[str, Declared], views: Mapping[str, Named]
+) -> bool:
+    """Whether what is declared IF NOT EXISTS is there. Raises SqlError for a name that another table or view has."""
+    name = statement.name.text
+    lines = {known: owner.table.location.line for known, owner in declared.items()}
+    kinds = dict.fromkeys(lines, "table")
+    for known, named in views.items():
+        lines[known], kinds[known] = source.location(named.view.span.start).line, "view"
+    other = next((known for known in lines if known.casefold() == name.casefold()), None)
+    if other is None or (other == name and statement.if_not_exists):
+        return other is not None
+    hint = "give it another name" if other == name else f"`{other}` differs in case only"
+    what = f"{kinds[other]} `{name}` is declared already, in line {lines[other]}"
+    raise source.error(statement.name.span, what, hint)
 
-    source: Source
-    declared: dict[str, Declared]
-    functions: UserFunctions
-    targets: Collection[str]
-    _writers: dict[str, Insert] = field(default_factory=dict)
-    _waiting: list[InsertStatement] = field(default_factory=list)
-    _done: list[tuple[InsertInto, Insert]] = field(default_factory=list)
 
-    def add(self, statement: InsertInto) -> None:
-        """Compile the next INSERT, or leave it until the target that it reads is written. It sees what stands before
-        it. Raises SqlError."""
-        insert = InsertStatement(self.source, statement, self.declared, self.functions, self._writers)
-        read = statement.probe.table.text
-        if read in self.targets and read not in self._writers:
-            self._waiting.append(replace(insert, declared=dict(self.declared)))
-        else:
-            self._compile(insert)
-
-    def _compile(self, insert: InsertStatement) -> None:
-        compiler = SelectCompiler if insert.statement.window is None else WindowedCompiler
-        made = compiler(insert).compile()
-        self._done.append((insert.statement, made))
-        self._writers.setdefault(made.target, made)
-        ready = [each for each in self._waiting if each.statement.probe.table.text == made.target]
-        for each in ready:
-            self._waiting.remove(each)
-            self._compile(each)
-
-    def compiled(self) -> list[tuple[InsertInto, Insert]]:
-        """All of them. Raises SqlError where targets are read in a circle."""
-        if self._waiting:
-            first = self._waiting[0].statement
-            into = {each.statement.target.text: each.statement.probe.table for each in self._waiting}
-            round_trip, name = [first.target.text], first.probe.table.text
-            while name not in round_trip:
-                round_trip.append(name)
-                name = into[name].text
-            circle = round_trip[round_trip.index(name) :]
-            other = into[circle[-1]]
-            places = ", ".join(f"line {self.source.location(into[each].span.start).line}" for each in circle)
-            raise self.source.error(
-                other.span,
-                f"{' reads '.join([*circle, circle[0]])}: no row could ever enter this circle ({places})",
-                "let one of them read a source table",
-            )
-        return self._done
+def _insert(
+    statement: InsertInto,
+    chains: Chains,
+    declared: Mapping[str, Declared],
+    views: Mapping[str, Named],
+    functions: UserFunctions,
+    uses: list[Use],
+) -> tuple[InsertInto, Insert]:
+    """An INSERT over what stands before it. Adds the tables that it names to `uses`. Raises SqlError, NotWritten."""
+    binder = Binder(chains.source, declared, views, functions, chains)
+    insert = InsertStatement(chains.source, statement, binder)
+    made = WindowedCompiler(insert).compile() if statement.query.window is not None else insert.compile()
+    uses += [Use(statement.target, "sink"), *binder.uses]
+    return statement, made
 
 
 def _declare(
@@ -223,19 +213,24 @@ def _declare(
     connectors: Mapping[str, ConnectorSpec],
     functions: UserFunctions,
     quarantined: Collection[str],
+    views: Mapping[str, Named],
 ) -> None:
     """Declare a table; `quarantined`: the targets that quarantine rows with NULL in a NOT NULL column."""
     name = statement.name.text
-    folded = {known.casefold(): known for known in declared}
-    other = folded.get(name.casefold())
-    if other is not None:
-        if other == name and statement.if_not_exists:
-            return
-        line = declared[other].table.location.line
-        hint = "give it another name" if other == name else f"`{other}` differs in case only"
-        raise source.error(statement.name.span, f"table `{name}` is declared already, in line {line}", hint)
+    if _there(source, statement, declared, views):
+        return
     known = {name: (owner.table, owner.spec) for name, owner in declared.items()}
-    table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
+    statement = by_another(source, statement, declared)
+    try:
+        table, spec = TableCompiler(source, statement, connectors, functions, known).compile()
+    except SqlError as error:
+        if statement.like is not None and error.also is None:
+            error.also = source.error(statement.like.span, "see also")
+        raise
+    for part in table.parts:
+        for option in declared[part.name].statement.hinted[:1]:
+            what = f"a hint would change {name}, of which {part.name} is a part"
+            raise source.error(option.key.span, what, f"write it in the WITH of {part.name}", statement.name.span)
     table = replace(table, home=None if source.path is None else str(Path(source.path).absolute().parent))
     table = quarantining_nulls(table) if name in quarantined else table
     declared[name] = Declared(table, spec, statement)

@@ -210,6 +210,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     elif isinstance(insert, ProcessInsert):
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
+    lines += [f"  through: {view}" for view in insert.views]
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:

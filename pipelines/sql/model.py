@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
+from tidegate.pipelines.sql.tree import Condition as Condition
+from tidegate.pipelines.sql.tree import Join, Node, TimeAttribute
+from tidegate.pipelines.sql.tree import Key as Key
 from tidegate.pipelines.syntax.errors import Location
 
 if TYPE_CHECKING:
@@ -28,35 +31,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.process.spec import ProcessSpec
     from tidegate.pipelines.process.windows.windowed import WindowedQuery
     from tidegate.pipelines.watermarks import WatermarkStrategy
-
-JoinKind = Literal["INNER", "LEFT"]
-TimeAttribute = Literal["processing", "event"]
-
-
-@dataclass(frozen=True)
-class Key:
-    """One equality of an ON: `probe` is Spark SQL over what is left of the join, `column` is a column of the build."""
-
-    probe: str
-    column: str
-
-
-@dataclass(frozen=True)
-class Join:
-    """… JOIN build [AS alias] FOR SYSTEM_TIME AS OF probe.time ON keys AND predicate.
-
-    `predicate` is what ON holds beside the key equalities; it is tested on the chosen version only.
-    `time_column` is the probe's time attribute.
-    """
-
-    build: str
-    alias: str
-    kind: JoinKind
-    keys: tuple[Key, ...]
-    predicate: str | None
-    time: TimeAttribute
-    time_column: str
-    location: Location = field(default=Location(0, 0), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -69,21 +43,14 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """One of the terms that WHERE joins by AND; `aliases` are the tables of the INSERT that it names."""
-
-    expression: str
-    aliases: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Insert:
     """An INSERT INTO … SELECT. `id` names a generation of it; that of the first one is the name of the statement: its
     target's name, or the target's 'insert.id'.
 
     `where` is the whole WHERE, `conditions` the same term by term, so that terms about the probe's row alone can be
     tested before any build is read. `constraints` are the target's, the severest first. `proof`: the target stores each
-    row's match proof ('gate.proof' = 'columns').
+    row's match proof ('gate.proof' = 'columns'). `views`: the statements of the views that it reads, those that others
+    read first; `tree`: the algebra that it was made of, None for a process of Python.
     """
 
     id: str
@@ -98,6 +65,17 @@ class Insert:
     conditions: tuple[Condition, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     proof: bool = False
+    views: tuple[str, ...] = ()
+    tree: Node | None = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task gets: all but the tree, which holds connectors and the script's own statements."""
+        return {**self.__dict__, "tree": None}
+
+    @property
+    def with_views(self) -> str:
+        """Its statement, and those of its views in front."""
+        return ";\n".join([*self.views, self.sql])
 
     @property
     def statement(self) -> str:
@@ -285,6 +263,7 @@ class CompiledScript:
         text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
         if isinstance(insert, ProcessInsert):
             text += insert.process.identity
+        text += repr(insert.views) if insert.views else ""
         if insert.proof:
             text += "proof"
         if insert.constraints:  # a text without any keeps the digest that stored plans have

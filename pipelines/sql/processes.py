@@ -22,9 +22,8 @@ from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.inserts.statement import read_back
 from tidegate.pipelines.sql.model import CompiledScript, ProcessInsert, Projection
-from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
+from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET, read_back
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tidegate.pipelines.connectors.options import (
     CHANGELOG_RETENTION,
@@ -15,11 +16,11 @@ from tidegate.pipelines.connectors.options import (
 )
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
-from tidegate.pipelines.sql.inserts.statement import Declared, read_back
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
 from tidegate.pipelines.sql.tables.with_options import place_of, with_role
-from tidegate.pipelines.syntax.source import Source
+from tidegate.pipelines.sql.tree import Declared
+from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto, Name
 
 PROCESS_TARGET = "written by a process"
@@ -34,22 +35,36 @@ _ROLE_NAMES: dict[Role, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Use:
+    """A table that an INSERT names; `of`: where the view names it that the INSERT reads."""
+
+    name: Name
+    role: Role
+    of: Span | None = None
+
+
 def roles(
-    source: Source, inserts: Sequence[tuple[InsertInto, Insert]], declared: Mapping[str, Declared]
+    source: Source,
+    inserts: Sequence[tuple[InsertInto, Insert]],
+    uses: Sequence[Use],
+    declared: Mapping[str, Declared],
 ) -> dict[str, Role]:
-    """The role of every table that an INSERT names. Raises SqlError if a table would have two roles."""
+    """The role of every table of `uses`: what the INSERTs name, in order. Raises SqlError if a table would have two
+    roles."""
     found: dict[str, Role] = {}
-    for statement, _ in inserts:
-        for name, role in _uses(statement):
-            known = found.setdefault(name.text, role)
-            if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
-                found[name.text] = "sink"
-            elif known != role:
-                raise source.error(
-                    name.span,
-                    f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",
-                    _both(declared[name.text], {known, role}),
-                )
+    for use in uses:
+        name, role = use.name, use.role
+        known = found.setdefault(name.text, role)
+        if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
+            found[name.text] = "sink"
+        elif known != role:
+            raise source.error(
+                name.span,
+                f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",
+                _both(declared[name.text], {known, role}),
+                use.of,
+            )
     _unique(source, inserts)
     _places_of_their_own(source, inserts, declared)
     for name, role in found.items():
@@ -74,11 +89,10 @@ def _both(declared: Declared, wanted: set[Role]) -> str | None:
     return "declare it twice, under two names"
 
 
-def _uses(statement: InsertInto) -> Iterator[tuple[Name, Role]]:
-    yield statement.target, "sink"
-    yield statement.probe.table, "probe"
-    for join in statement.joins:
-        yield join.build.table, "build"
+def read_back(target: str) -> str:
+    """How a script reads what it writes into a target."""
+    shown = f"'connector' = 'delta', 'path' = '/data/{target}'"
+    return f"write {target} WITH ({shown}), and read it by a second table WITH the same connector and path"
 
 
 def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> None:

@@ -4,8 +4,8 @@ columns of Delta tables."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidegate.pipelines.connectors.options import field_option
@@ -39,12 +39,31 @@ class Scope(Protocol):
         ...
 
 
+CALLED_NOW = ("", "PROCTIME()")
+"""The column of a value that is a call of PROCTIME() in a SELECT: a time attribute that no table has."""
+
+
 @dataclass(frozen=True)
 class Relation:
-    """A table in an INSERT, by its name or alias there."""
+    """A table, a view or a query in a FROM or JOIN, by its name or alias there.
+
+    `table`: whose rows it gives, called `base` in SQL; `name`: what stands in FROM; `defined`: the place of a view, and
+    `places` those of its columns.
+    """
 
     alias: str
+    columns: Mapping[str, Value]
     table: Table
+    name: str
+    base: str
+    defined: Span | None = None
+    places: Mapping[str, Span] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, alias: str, table: Table) -> Relation:
+        """A table by itself."""
+        columns = {column.name: value_of(column, alias) for column in table.columns}
+        return cls(alias, columns, table, table.name, alias)
 
 
 def type_of(column: Column) -> FlinkType:
@@ -130,30 +149,31 @@ class InsertScope:
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of `column`, `table.column`, and of fields of either."""
+        owner, names = self.owner(path)
+        return fields(owner.columns[names[0].text], names[1:], self.source)
+
+    def owner(self, path: Sequence[Name]) -> tuple[Relation, Sequence[Name]]:
+        """Which table a path is of, and the path without that table's name. Raises SqlError: unknown, ambiguous."""
         first = path[0]
         relation = next((relation for relation in self.relations if relation.alias == first.text), None)
-        if relation is not None and len(path) > 1:
-            column = _column(relation.table, path[1].text)
-            if column is not None:
-                return fields(value_of(column, relation.alias), path[2:], self.source)
-        found = [(each, _column(each.table, first.text)) for each in self.relations]
-        owners = [(each, column) for each, column in found if column is not None]
+        if relation is not None and len(path) > 1 and path[1].text in relation.columns:
+            return relation, path[1:]
+        owners = [each for each in self.relations if first.text in each.columns]
         if not owners:
             raise self._unknown(path, relation)
         if len(owners) > 1:
-            choices = " or ".join(f"`{owner.alias}.{first.text}`" for owner, _ in owners)
+            choices = " or ".join(f"`{owner.alias}.{first.text}`" for owner in owners)
             raise self.source.error(first.span, f"column `{first.text}` is ambiguous", f"write {choices}")
-        ((owner, column),) = owners
-        return fields(value_of(column, owner.alias), path[1:], self.source)
+        return owners[0], path
 
     def _unknown(self, path: Sequence[Name], relation: Relation | None):
         first = path[0]
         if relation is not None and len(path) > 1:
-            names = [column.name for column in relation.table.columns]
             return self.source.error(
                 path[1].span,
                 f"unknown column `{path[1].text}` in {relation.alias}",
-                suggest(path[1].text, names, "its columns"),
+                suggest(path[1].text, relation.columns, "its columns"),
+                relation.defined,
             )
         if relation is not None:
             return self.source.error(
@@ -161,23 +181,19 @@ class InsertScope:
             )
         if len(path) > 1:
             return self.source.error(first.span, f"unknown table `{first.text}`", self._hint_for_table(first.text))
-        everything = {column.name: found.alias for found in self.relations for column in found.table.columns}
-        return self.source.error(
-            first.span, f"unknown column `{first.text}`", suggest(first.text, everything, "the columns here")
-        )
+        everything = {name for found in self.relations for name in found.columns}
+        hint = suggest(first.text, everything, "the columns here")
+        defined = next((each.defined for each in self.relations if each.defined), None)
+        return self.source.error(first.span, f"unknown column `{first.text}`", hint, defined)
 
     def _hint_for_table(self, name: str) -> str | None:
         for relation in self.relations:
-            if relation.table.name == name:
+            if relation.name == name:
                 return f"{name} is called `{relation.alias}` in this INSERT"
         if name in self.later:
             return f"{name} is joined further on: use it from its own ON on"
         aliases = [relation.alias for relation in self.relations]
         return did_you_mean(name, aliases) or suggest(name, aliases, "the tables here")
-
-
-def _column(table: Table, name: str) -> Column | None:
-    return next((column for column in table.columns if column.name == name), None)
 
 
 FORBIDDEN = " ,;{}()\n\t=.`\r"

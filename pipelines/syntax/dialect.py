@@ -16,9 +16,9 @@ from sqlglot import Token, TokenType, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import TokenError
 
-from tidegate.pipelines.syntax.errors import did_you_mean
+from tidegate.pipelines.syntax.errors import SqlError, did_you_mean
 from tidegate.pipelines.syntax.grammar.base import END_OF_STATEMENT
-from tidegate.pipelines.syntax.grammar.insert import InsertGrammar
+from tidegate.pipelines.syntax.grammar.query import QueryGrammar
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL
 from tidegate.pipelines.syntax.source import Source, Span, span_of
 from tidegate.pipelines.syntax.statements import SetOption, Statement, Watermark
@@ -44,11 +44,11 @@ REFUSED_STATEMENTS = {
     "UPDATE": "a pipeline adds rows only",
     "USE": "leave it out: table names have one part",
     "VALUES": "rows come from a source table",
-    "WITH": "an INSERT reads tables: write the query's expressions and its WHERE into the INSERT",
+    "WITH": "write it behind INSERT INTO: INSERT INTO target WITH name AS (SELECT …) SELECT …",
 }
 
 
-class ScriptParser(InsertGrammar):
+class ScriptParser(QueryGrammar):
     """The parser of the dialect."""
 
     def script(self) -> list[Statement]:
@@ -61,6 +61,7 @@ class ScriptParser(InsertGrammar):
             if self._curr and self._curr.token_type != END_OF_STATEMENT:
                 missing = self.word("CREATE") or self.word("INSERT")
                 self.expected("`;` or the end of the script", "statements are separated by `;`" if missing else None)
+        self._all_hints_read()
         return statements
 
     def only(self, read: Callable[[ScriptParser], T], what: str) -> T:
@@ -68,7 +69,12 @@ class ScriptParser(InsertGrammar):
         found = read(self)
         if self._curr:
             self.expected(f"the end of the {what}")
+        self._all_hints_read()
         return found
+
+    def _all_hints_read(self) -> None:
+        for end in self.source.hints:
+            raise no_hint(self.source, self.source.text.index("/*+", end))
 
     def _statement_or_set(self) -> list[Statement]:
         if self.take("EXECUTE", "STATEMENT", "SET", "BEGIN") or self.take("BEGIN", "STATEMENT", "SET"):
@@ -101,7 +107,7 @@ class ScriptParser(InsertGrammar):
         self.expected(
             "a statement",
             did_you_mean(word, ["CREATE", "INSERT"])
-            or "a script is made of CREATE TABLE, CREATE FUNCTION and INSERT INTO",
+            or "a script is made of CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO",
         )
 
     def _setting(self, first: Token) -> SetOption:
@@ -248,23 +254,39 @@ def tokenize(source: Source) -> list[Token]:
         raise source.error(Span(begin, begin + 2), "the comment does not end", "close it with */")
     if broken:
         raise _broken(source, begin)
-    _refuse_hints(source, found)
+    source.hints = _hints(source, found)
     return found
 
 
-def _refuse_hints(source: Source, found: list[Token]) -> None:
-    """A hint looks like a comment; ignoring it silently would change what the script means."""
+def _hints(source: Source, found: list[Token]) -> dict[int, list[Token]]:
+    """The tokens of each hint `/*+ OPTIONS(…) */`, by where the token in front of it ends. A hint looks like a comment;
+    ignoring one silently would change what the script means."""
+    hints: dict[int, list[Token]] = {}
     if "/*+" not in source.text:
-        return
+        return hints
     ends = [0, *(token.end + 1 for token in found)]
     starts = [*(token.start for token in found), len(source.text)]
-    for offset, stop in zip(ends, starts, strict=True):
+    for end, stop in zip(ends, starts, strict=True):
+        offset = end
         while offset < stop:
+            after = _after_comment(source.text, offset)
             if source.text.startswith("/*+", offset):
-                raise source.error(
-                    Span(offset, offset + 3), "hints are not supported", "put options into the table's WITH (…)"
-                )
-            offset = _after_comment(source.text, offset)
+                try:
+                    tokens = Tidegate().tokenizer().tokenize(" " * (offset + 3) + source.text[offset + 3 : after - 2])
+                except TokenError:
+                    tokens = []
+                source.hide(tokens)
+                if end in hints or not tokens or tokens[0].text.upper() != "OPTIONS":
+                    raise no_hint(source, offset)
+                hints[end] = tokens
+            offset = after
+    return hints
+
+
+def no_hint(source: Source, offset: int) -> SqlError:
+    """A hint that nobody reads."""
+    place, hint = Span(offset, offset + 3), "put options into the table's WITH (…)"
+    return source.error(place, "hints are not supported, but OPTIONS(…) behind a table's name in FROM or JOIN", hint)
 
 
 def _after_comments(text: str, offset: int) -> tuple[int, bool]:

@@ -27,6 +27,7 @@ class SqlError(TidegateError):
         hint: What to write instead; None when there is nothing to suggest.
         excerpt: The source line with the place underlined; values of secret options are shown as `***`.
         path: The script's file, when it has one.
+        also: A second place to look at, the definition of a view; None when there is none.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class SqlError(TidegateError):
         excerpt: str,
         hint: str | None = None,
         path: str | None = None,
+        also: SqlError | None = None,
     ) -> None:
         self.line = line
         self.column = column
         self.hint = hint
         self.excerpt = excerpt
         self.path = path
+        self.also = also
         explain = NextCommand("explain", (path,), script=False) if path else NextCommand("explain")
         super().__init__(
             what,
@@ -55,6 +58,8 @@ class SqlError(TidegateError):
     def text(self, commands: Commands = AS_WRITTEN) -> str:
         """The whole error in lines, with the excerpt; its command as `commands` shows it."""
         lines = [f"{self.where}: {self.what}", self.excerpt]
+        if self.also:
+            lines += [f"{self.also.where}: {self.also.what}", self.also.excerpt]
         if self.hint:
             lines.append(f"  hint:  {self.hint}")
         return "\n".join([*lines, f"  state: {self.state}", f"  next:  {commands.shown(self.advice)}"])

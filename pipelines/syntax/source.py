@@ -36,25 +36,30 @@ def span_of(token: Token) -> Span:
 
 
 class Source:
-    """A script's text. `hide` says which spans hold secrets; no error shows them."""
+    """A script's text. `hide` says which spans hold secrets; no error shows them. `hints`: tokens of the hints that
+    nobody has read, by where the token in front of each ends."""
 
     def __init__(self, text: str, path: str | None = None) -> None:
         self.text = text
         self.path = path
         self._starts = _line_starts(text)
         self._hidden: list[Span] = []
+        self.hints: dict[int, list[Token]] = {}
 
     def location(self, offset: int) -> Location:
         """Line and column of an offset."""
         line = bisect_right(self._starts, offset)
         return Location(line, offset - self._starts[line - 1] + 1)
 
-    def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        """A `SqlError` at `span`, to be raised by the caller."""
+    def error(self, span: Span, what: str, hint: str | None = None, also: Span | None = None) -> SqlError:
+        """A `SqlError` at `span`, to be raised by the caller; `also` is a second place to look at."""
+        second = self.error(also, "see also") if also is not None else None
         start = self._visible(span.start)
         place = self.location(start)
         excerpt = self._excerpt(Span(start, max(span.end, start + 1)))
-        return SqlError(what, line=place.line, column=place.column, excerpt=excerpt, hint=hint, path=self.path)
+        return SqlError(
+            what, line=place.line, column=place.column, excerpt=excerpt, hint=hint, path=self.path, also=second
+        )
 
     def shown(self, span: Span) -> str:
         """The text of a span, for a message: secrets hidden, long text cut, line breaks as spaces."""

@@ -94,7 +94,8 @@ class ColumnDefinition:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """CREATE [TEMPORARY] TABLE. `partitioned` is the place of PARTITIONED BY and what it names."""
+    """CREATE [TEMPORARY] TABLE. `partitioned` is the place of PARTITIONED BY and what it names; `hinted` are options of
+    hints, and `plain` those without them, where there are any."""
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
@@ -107,6 +108,18 @@ class CreateTable:
     partitions: tuple[Name, ...] = ()
     partitioned: Span | None = None
     constraints: tuple[Expect, ...] = ()
+    like: Like | None = None
+    hinted: tuple[Option, ...] = ()
+    plain: tuple[Option, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Like:
+    """LIKE table [(INCLUDING | EXCLUDING | OVERWRITING kind …)]: what is taken of each kind, and where that is said."""
+
+    table: Name
+    rules: tuple[tuple[str, str, Span], ...]
+    span: Span
 
 
 @dataclass(frozen=True)
@@ -131,10 +144,14 @@ class SelectItem:
 
 @dataclass(frozen=True)
 class TableUse:
-    """A table in FROM or JOIN, and its name or alias there."""
+    """A table, a view or a query in brackets in FROM or JOIN, and its name or alias there. `columns`: other names of
+    its columns; `options` override those of the table. Of a query without a name, `table` is empty."""
 
     table: Name
     alias: Name | None
+    columns: tuple[Name, ...] | None = None
+    query: Query | None = None
+    options: tuple[Option, ...] = ()
 
     @property
     def name(self) -> Name:
@@ -174,26 +191,47 @@ class WindowFunctionCall:
 
 
 @dataclass(frozen=True)
-class InsertInto:
-    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE where].
+class Query:
+    """[WITH views] SELECT items FROM probe joins [WHERE where]; `span` is that of SELECT and its items.
 
     With `window`, FROM is a window's table function over `probe`; `group_by` and `having` go with it, and `grouped` is
     the place of GROUP BY.
     """
 
-    target: Name
-    columns: tuple[Name, ...] | None
+    views: tuple[View, ...]
     items: tuple[SelectItem, ...]
     probe: TableUse
     joins: tuple[TemporalJoin, ...]
     where: Scalar | None
     span: Span
-    select_span: Span
-    written: str
     window: WindowFunctionCall | None = None
     group_by: tuple[Scalar, ...] = ()
     grouped: Span | None = None
     having: Scalar | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """CREATE [TEMPORARY] VIEW name [(columns)] AS query, or `name [(columns)] AS (query)` of a WITH."""
+
+    name: Name
+    columns: tuple[Name, ...] | None
+    query: Query
+    span: Span
+    written: str = ""
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class InsertInto:
+    """INSERT INTO target [(columns)] query. `options` override those of the target."""
+
+    target: Name
+    columns: tuple[Name, ...] | None
+    query: Query
+    span: Span
+    written: str
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -205,7 +243,7 @@ class SetOption:
     span: Span
 
 
-Statement = CreateTable | CreateFunction | InsertInto | SetOption
+Statement = CreateTable | CreateFunction | View | InsertInto | SetOption
 
 
 def spanned(node: E, span: Span) -> E:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.runtime.epochs.commits import LAST_COMMITS
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.runtime.stored_definitions import mixed_definitions
@@ -22,7 +21,6 @@ def counts_complete(evidence: Evidence) -> CheckResult:
     retained = any(pin.horizon is not None for pin in staged.plan.pins)
     expected = expected_names(staged.insert, retained=retained) | expected_facts(staged.insert)
     found = {**staged.staged.counts, **staged.staged.facts}
-    found.pop(LAST_COMMITS, None)  # counts nothing, and is read before the gate is asked
     found.pop(KEY_TWICE, None)  # no row's place depends on it
     missing = sorted(expected - set(found))
     unknown = sorted(set(found) - expected)

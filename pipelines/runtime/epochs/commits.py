@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.adopt import Epochs
 from tidegate.pipelines.lake.delta_log import opened
 from tidegate.pipelines.lake.lake import CommitRole
@@ -16,7 +16,6 @@ from tidegate.pipelines.lake.publishers import refuse_other_publisher
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
-from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS
 from tidegate.pipelines.runtime.epochs.plan import ReleasePlan
 from tidegate.pipelines.runtime.faults import OfProcess, Point
 from tidegate.pipelines.sinks.protocol import EpochListener, Sink
@@ -62,11 +61,6 @@ class FileCommit(Commit):
         return self.sink.path
 
     @property
-    def name(self) -> str:
-        """What the table is called in a staged row, wherever the lake lies."""
-        return f"{self.role} {self.table}"
-
-    @property
     def needed(self) -> bool:
         """Whether there is anything to commit."""
         return self.always or any(file.rows for file in self.files)
@@ -96,12 +90,6 @@ class FileCommit(Commit):
     def made(self, lake: Lake, plan: ReleasePlan) -> int:
         """The last epoch of a plan's generation that is committed to the table; -1 if there is none."""
         return self.sink.committed(self._application(lake, plan))
-
-    def last(self, staged: StagedRow) -> int:
-        """The last epoch that must have committed to the table once the epoch of `staged` is published; -1 for none. In
-        a lake of an older Tidegate it is that epoch itself: each committed to every table."""
-        stored = staged.facts.get(LAST_COMMITS)
-        return staged.epoch if stored is None else stored.get(self.name, (-1, -1))[1]
 
 
 @dataclass(frozen=True)

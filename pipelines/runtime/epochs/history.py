@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
     from tidegate.pipelines.sql.model import Insert
 
-LAST_COMMITS = "last-commits"
-"""A fact of a staged row: for each table beside the target, the last epoch up to this one that commits to it. Not every
-epoch commits to every table, so without it all epochs would be read to find a lost commit."""
-
 State = Literal["planned", "staged", "passed", "held", "published", "superseded"]
 """superseded: another epoch has taken its rows, since it was held, replaced by a backfill, or planned for another text
 of the INSERT."""

@@ -30,7 +30,7 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, Span, union
 from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
-from tidegate.pipelines.runtime.epochs.history import LAST_COMMITS, ReleasedEpoch, history, history_of
+from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.faults import OfProcess, Point
@@ -300,22 +300,15 @@ class InsertRunner(InsertOnLake, ABC):
         """Take the lease, and take up what the script has changed of the INSERT."""
         self.leases.acquire(self.owner)
         self._log_again()
-        missing = self.refuse_lost()
+        self.refuse_lost()
         if self.definitions is not None:
             self.definitions.take_up(self.owner)
-        self._make_again(missing)
 
     def _go_on(self) -> None:
-        """Take the lease, for an epoch that another runner may have planned. Commits that were lost since are made
-        again first: after this epoch's commits nothing would show that they are missing."""
+        """Take the lease, for an epoch that another runner may have planned."""
         if not self.leases.holds(self.owner):
             self.leases.acquire(self.owner)
-            self._make_again(self.refuse_lost())
-
-    def _make_again(self, missing: Sequence[tuple[ReleasePlan, FileCommit]]) -> None:
-        for plan, part in missing:
-            with self._explained(plan, "the epoch is published; what it had put beside the target is not all there"):
-                part.make(self.lake, plan)
+            self.refuse_lost()
 
     def _own_position(self) -> Position:
         """The position, once this runner has taken the lease of the INSERT. Raises GateHeld where the epoch is held."""
@@ -325,22 +318,24 @@ class InsertRunner(InsertOnLake, ABC):
             raise gate_held(self.insert, held.plan, held.verdict)
         return position
 
-    def refuse_lost(self) -> list[tuple[ReleasePlan, FileCommit]]:
-        """Raise LakeError where commits or files of this INSERT are gone, or a table of its rows asks writers for what
-        is not done here, before anything new is planned. Returns the commits that can be made again: of each table
-        beside the target the last one, which a power cut has taken although the target has that epoch or a later one;
-        its staged files are still there."""
+    def refuse_lost(self) -> None:
+        """Raise LakeError where commits or files of this INSERT are gone, as where a table came back from an older
+        backup, or a table of its rows asks writers for what is not done here; called before anything new is planned."""
         refuse_lost_insert(self.lake, self.insert.id, self.target_path)
         for target in self.targets:
             refuse_lost_files(self.lake, target, self.insert)
             for path in (self.lake.target_path(target), self.lake.quarantine_path(target, self.insert)):
                 if (table := delta_log.opened(path)) is not None:
                     require_writable(table, path)
-        return self._missing(self.position())
+        if (last := self._last_published(self.position())) is not None:
+            plan, staged = last
+            for part in self._beside(plan, staged):
+                if part.needed and part.made(self.lake, plan) < plan.epoch:
+                    raise lost_part(self.insert.id, part.path, plan.epoch)
 
     def _log_again(self) -> None:
-        """Make the commits that follow publishing where a crash or a power cut has left them out; otherwise the next
-        epoch's commits would leave a gap."""
+        """Make the commits that follow publishing where a crash has left them out; otherwise the next epoch's commits
+        would leave a gap."""
         position = self.position()
         if position.plan is None or all(each >= position.published for each in self.completed(position.plan)):
             return
@@ -359,28 +354,6 @@ class InsertRunner(InsertOnLake, ABC):
             plan, staged = (found[-1].plan, found[-1].staged) if found else (None, None)
         return None if plan is None or staged is None else (plan, staged)
 
-    def _missing(self, position: Position) -> list[tuple[ReleasePlan, FileCommit]]:
-        """The commits of published epochs to tables beside the target that are missing, at most one a table. Raises
-        LakeError where a table has lost more."""
-        last = self._last_published(position)
-        if last is None:
-            return []
-        plan, staged = last
-        parts = self._beside(plan, staged)
-        there = {part.name: part.made(self.lake, plan) for part in parts}
-        if all(there[part.name] >= part.last(staged) for part in parts):
-            return []
-        found: dict[str, tuple[ReleasePlan, FileCommit]] = {}
-        for item in self._history():
-            if item.staged is None or item.plan.generation != plan.generation or not (item.published or item.replaced):
-                continue
-            for part in self._beside(item.plan, item.staged):
-                if part.needed and there[part.name] < item.plan.epoch:
-                    if part.name in found:
-                        raise lost_part(self.insert.id, part.path, found[part.name][0].epoch)
-                    found[part.name] = item.plan, part
-        return list(found.values())
-
     def _beside(self, plan: ReleasePlan, staged: StagedRow) -> list[FileCommit]:
         """What an epoch commits before it is published."""
         commits = self.commits(plan, staged)
@@ -391,22 +364,6 @@ class InsertRunner(InsertOnLake, ABC):
         """The commit to the target."""
         files = [commit for commit in commits if isinstance(commit, FileCommit)]
         return next(commit for commit in files if commit.path == self.target_path)
-
-    def _with_last_commits(self, plan: ReleasePlan, staged: StagedRow) -> StagedRow:
-        """The row of a plan's staged files, with LAST_COMMITS."""
-        last: dict[str, tuple[int, int]] = {}
-        earlier = self.lake.staged.last(self.owner, plan.generation)
-        published = self.sink.committed(self._application("publish", plan))
-        for part in self._beside(plan, staged):
-            stored = None if earlier is None else earlier.facts.get(LAST_COMMITS)
-            if earlier is None:
-                before = -1
-            elif stored is not None:
-                before = stored.get(part.name, (-1, -1))[published >= earlier.epoch]
-            else:  # of an older Tidegate, whose epochs have all committed to each of them
-                before = earlier.epoch if published >= earlier.epoch else part.made(self.lake, plan)
-            last[part.name] = (before, plan.epoch if part.needed else before)
-        return replace(staged, facts={**staged.facts, LAST_COMMITS: last})
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. If it was planned for another text of the INSERT, and nothing of it is
@@ -467,7 +424,7 @@ class InsertRunner(InsertOnLake, ABC):
             )
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
-            row = self._with_last_commits(plan, self.write(plan))
+            row = self.write(plan)
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stored = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stored is None or stored.folder != row.folder:

@@ -3,101 +3,58 @@ target."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tidegate.pipelines.connectors.spec import ConnectorSpec
-from tidegate.pipelines.connectors.table import Column, Table, WatermarkSpec, severest_first
+from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
-from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert, Projection
-from tidegate.pipelines.sql.scope import InsertScope, Relation, check_table_name, type_of
-from tidegate.pipelines.sql.values import Value, fits
+from tidegate.pipelines.sql.inserts.queries import Binder
+from tidegate.pipelines.sql.model import Insert, Projection
+from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
+from tidegate.pipelines.sql.tree import Column as OutputColumn
+from tidegate.pipelines.sql.tree import Declared, Node
+from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import CreateTable, InsertInto, Name, TableUse
-from tidegate.pipelines.syntax.types import Kind, folded, quoted
+from tidegate.pipelines.syntax.statements import InsertInto
+from tidegate.pipelines.syntax.types import Kind
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A table, its connector, and the statement that declares it. `writer`: the INSERT whose target it is, if that has
-    been compiled."""
-
-    table: Table
-    spec: ConnectorSpec
-    statement: CreateTable
-    writer: Insert | None = None
-
-    @property
-    def only_grows(self) -> bool:
-        """Whether it has inserts only; a target is read only where it does."""
-        return self.writer is not None or self.spec.only_grows(self.table.options)
-
-
-@dataclass(frozen=True)
-class Output:
-    """A column of the SELECT. `name` is what it is called, for messages."""
-
-    value: Value
-    span: Span
-    name: str
-
-
-def read_back(target: str) -> str:
-    """How a script reads what it writes into a target, where no INSERT can take its rows as they are published."""
-    shown = f"'connector' = 'delta', 'path' = '/data/{target}'"
-    return f"write {target} WITH ({shown}), and read it by a second table WITH the same connector and path"
-
-
-def carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:
-    """Whether a target's watermark is that of its INSERT: it is of a column that holds the event time of the `probe`'s
-    rows as it is."""
-    own = probe.watermark
-    if own is None or spec.expression != quoted(spec.column) or len(own.path) > 1:
-        return False
-    given = {item.name: item for item in writer.projections}.get(spec.column)
-    column = f"{quoted(writer.probe_alias)}.{quoted(own.column)}"
-    return given is not None and given.expression == column
-
-
-@dataclass(frozen=True)
 class InsertStatement:
-    """One INSERT, and the tables and functions that stand before it. `writers`: the INSERTs of the script that are
-    compiled, by their targets. Every method raises SqlError."""
+    """One INSERT, and what its names mean. Every method raises SqlError."""
 
     source: Source
     statement: InsertInto
-    declared: Mapping[str, Declared]
-    functions: UserFunctions
-    writers: Mapping[str, Insert] = field(default_factory=dict)
+    binder: Binder
 
-    def error(self, span: Span, what: str, hint: str | None = None) -> SqlError:
-        return self.source.error(span, what, hint)
+    def error(self, span: Span, what: str, hint: str | None = None, also: Span | None = None) -> SqlError:
+        return self.source.error(span, what, hint, also)
 
-    def scope(self, relations: Sequence[Relation], later: Sequence[str] = ()) -> InsertScope:
-        """The scope in which its expressions find columns and functions."""
-        return InsertScope(self.source, relations, self.functions, later)
-
-    # Tables
-
-    def _find(self, name: Name) -> Declared:
-        found = self.declared.get(name.text)
-        if found is None:
-            hint = suggest(name.text, self.declared, "the script's tables") or "declare it with CREATE TABLE"
-            raise self.error(name.span, f"unknown table `{name.text}`", hint)
-        return self._written(found)
-
-    def _written(self, found: Declared) -> Declared:
-        return replace(found, writer=self.writers.get(found.table.name))
+    def compile(self) -> Insert:
+        """An INSERT of rows of its probe, one by one. Raises SqlError."""
+        target, query = self.target(), self.statement.query
+        tree = self.binder.query(query, {})
+        probe = tree.scan.declared
+        if not tree.joins and not probe.only_grows:
+            raise self.error(
+                query.probe.table.span,
+                f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
+                "a probe that is read in processing time only grows",
+            )
+        return self.compiled(target.table, tree)
 
     def target(self) -> Declared:
-        target = self._find(self.statement.target)
+        name = self.statement.target
+        if (view := self.binder.known.get(name.text)) is not None:
+            what = f"{name.text} is a view, and rows are written into tables"
+            raise self.error(name.span, what, "declare a table for them with CREATE TABLE", view.view.name.span)
+        target = self.binder.table(name)
         if not target.spec.sink:
             what = f"{target.table.name} cannot be a target: {target.spec.name} can only be read"
             raise self.error(self.statement.target.span, what)
@@ -111,82 +68,39 @@ class InsertStatement:
                 raise self.error(option.value.span, what, "write the value")
         return target
 
-    def read(self, use: TableUse, clause: str) -> Declared:
-        """A table that can be read."""
-        found = self._find(use.table)
-        if found.writer is not None:
-            return self._of_a_target(use, found, found.writer, clause)
-        if not found.spec.source:
-            what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
-            raise self.error(use.table.span, what)
-        return found
-
-    def _of_a_target(self, use: TableUse, found: Declared, writer: Insert, clause: str) -> Declared:
-        """A target as what an INSERT reads row by row."""
-        table, at = found.table, use.table.span
-        if clause != "FROM":
-            what = f"{table.name} is the target of an INSERT, and cannot be a build side yet"
-            raise self.error(at, what, read_back(table.name))
-        if isinstance(writer, ProcessInsert):
-            what = f"{table.name} is written by windows, and no INSERT can read it yet"
-            raise self.error(at, what, read_back(table.name))
-        probe = self._written(self.declared[writer.probe])
-        if not probe.only_grows:
-            what = f"{table.name} has the updates of {writer.probe}, and no INSERT can read such a target"
-            raise self.error(at, what, f"read {writer.probe} itself")
-        for column in table.columns:
-            if column.expression is not None and not column.proctime:
-                what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
-                raise self.error(at, what, f"select it in the INSERT INTO {table.name}, or leave it out")
-        spec = table.watermark
-        if spec is not None and not carries(writer, probe.table, spec):
-            own = probe.table.watermark
-            what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
-            hint = (
-                f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
-                if own is None
-                else f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
-            )
-            raise self.error(at, what, hint)
-        return found
-
-    def relation(self, use: TableUse, found: Declared, known: list[Relation]) -> Relation:
-        """The table by the name that it goes by."""
-        name = use.name
-        check_table_name(self.source, name)
-        if folded(name.text) in [folded(relation.alias) for relation in known]:
-            hint = f"give it another name: {use.table.text} … AS {use.table.text[:1]}{len(known) + 1}"
-            raise self.error(name.span, f"two tables are called `{name.text}` in this INSERT", hint)
-        return Relation(name.text, found.table)
-
-    def compiled(
-        self, target: Table, probe: Relation, outputs: Sequence[Output], where: str | None, joins: tuple[Join, ...] = ()
-    ) -> Insert:
-        """The INSERT of `outputs` into `target`."""
+    def compiled(self, target: Table, tree: Node) -> Insert:
+        """The INSERT of the rows of `tree` into `target`."""
         return Insert(
             id=target.options.get("insert.id", target.name),
             target=target.name,
-            probe=probe.table.name,
-            probe_alias=probe.alias,
-            joins=joins,
-            where=where,
-            projections=self._projections(target, outputs),
+            probe=tree.scan.declared.table.name,
+            probe_alias=tree.scan.alias,
+            joins=tree.joins,
+            where=" AND ".join(condition.expression for condition in tree.conditions) or None,
+            projections=self._projections(target, tree.columns),
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
+            conditions=tree.conditions,
             constraints=severest_first(target.constraints),
+            proof=target.options.get("gate.proof") == "columns",
+            views=tuple(view.written for view in self.binder.views.values()),
+            tree=tree,
         )
 
-    def _projections(self, target: Table, outputs: Sequence[Output]) -> tuple[Projection, ...]:
+    def _projections(self, target: Table, outputs: Sequence[OutputColumn]) -> tuple[Projection, ...]:
         """The expressions for the target's columns. Raises SqlError for too few, too many, or a type that does not
         fit."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
-            wanted, given = ", ".join(column.name for column in columns), ", ".join(output.name for output in outputs)
+            wanted, given = (
+                ", ".join(column.name for column in columns),
+                ", ".join(output.written for output in outputs),
+            )
             what = (
                 f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({wanted}), "
                 f"the SELECT gives {len(outputs)} ({given})"
             )
-            raise self.error(self.statement.select_span, what, f"or name the columns: INSERT INTO {target.name} (…)")
+            raise self.error(self.statement.query.span, what, f"or name the columns: INSERT INTO {target.name} (…)")
         chosen = {column.name: output for column, output in zip(columns, outputs, strict=True)}
         return tuple(self._projection(target, column, chosen.get(column.name)) for column in target.physical_columns)
 
@@ -204,7 +118,7 @@ class InsertStatement:
             chosen.append(physical[name.text])
         return chosen
 
-    def _projection(self, target: Table, column: Column, output: Output | None) -> Projection:
+    def _projection(self, target: Table, column: Column, output: OutputColumn | None) -> Projection:
         if output is None:
             if not column.nullable:
                 what = f"column `{column.name}` of {target.name} is NOT NULL and gets no value"
@@ -212,15 +126,17 @@ class InsertStatement:
             return Projection(column.name, f"CAST(NULL AS {column.spark_type})", column.spark_type)
         value, wanted = output.value, type_of(column)
         if value.type.kind is Kind.NULL and not column.nullable:
-            raise self.error(output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL")
+            raise self.error(
+                output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL", None, output.of
+            )
         if not assignable(value.type, wanted) and not (value.literal and fits(value.constant, wanted)):
             hint = None
             if castable(value.type, wanted):
                 hint = f"CAST({self.source.shown(output.span)} AS {parse_type(column.type)}) says that this is meant"
-                if output.name == column.name and self.source.shown(output.span).endswith("*"):
-                    hint = f"write the columns out, with CAST({column.name} AS {parse_type(column.type)})"
+                if self.source.shown(output.span).endswith("*"):
+                    hint = f"write the columns out, with CAST({output.written} AS {parse_type(column.type)})"
             what = f"type clash: column `{column.name}` of {target.name} is {column.type}"
-            raise self.error(output.span, f"{what}, `{output.name}` is {value.type.null()}", hint)
-        plain = value.column is not None and value.type.spark == wanted.spark
+            raise self.error(output.span, f"{what}, `{output.written}` is {value.type.null()}", hint, output.of)
+        plain = value.column not in (None, CALLED_NOW) and value.type.spark == wanted.spark
         sql = value.sql if plain else f"CAST({value.sql} AS {wanted.spark})"
         return Projection(column.name, sql, column.spark_type)

@@ -13,7 +13,7 @@ from sqlglot import exp
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.windows.windowed import WindowTable
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
-from tidegate.pipelines.sql.scope import Relation
+from tidegate.pipelines.sql.scope import InsertScope, Relation
 from tidegate.pipelines.sql.values import length
 from tidegate.pipelines.syntax.errors import one_of, suggest
 from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall
@@ -74,7 +74,9 @@ class WindowCallCompiler:
         given, table = self.arguments["TIMECOL"], self.relation.table
         if given.descriptor is None:
             raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
-        value = self.insert.scope([Relation(table.name, table)]).resolve(given.descriptor)
+        value = InsertScope(self.insert.source, [Relation.of(table.name, table)], self.insert.binder.functions).resolve(
+            given.descriptor
+        )
         names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
         # A table may be called as a column of it is: what follows decides which is meant.
         if names[0] == table.name and not columns.isdisjoint(names[1:2]):

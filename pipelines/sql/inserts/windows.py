@@ -7,7 +7,7 @@ that, which the function emits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -20,11 +20,13 @@ from tidegate.pipelines.sql.functions.function import Call
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
-from tidegate.pipelines.sql.inserts.statement import InsertStatement, Output, read_back
+from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
-from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.sql.scope import InsertScope, unused
+from tidegate.pipelines.sql.model import Condition, Insert, ProcessInsert
+from tidegate.pipelines.sql.roles import read_back
+from tidegate.pipelines.sql.scope import InsertScope, Relation, unused
 from tidegate.pipelines.sql.translate import Translator
+from tidegate.pipelines.sql.tree import Column, Declared, Filter, Scan, WindowAggregate
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Span
@@ -77,16 +79,16 @@ class WindowedCompiler:
     """Compiles one INSERT over windows."""
 
     def __init__(self, insert: InsertStatement) -> None:
-        self.insert, self.source, self.statement = insert, insert.source, insert.statement
+        self.insert, self.source, self.statement = insert, insert.source, insert.statement.query
         self._error = insert.source.error
 
     def compile(self) -> Insert:
         """The INSERT. Raises SqlError."""
         statement, call = self.statement, self.statement.window
         assert call is not None
-        target, probe = self.insert.target(), self.insert.read(self.statement.probe, "FROM")
-        relation = self.insert.relation(statement.probe, probe, [])
-        if probe.writer is not None:
+        target, probe = self.insert.target(), self._probe()
+        relation = Relation.of(statement.probe.name.text, probe.table)
+        if probe.is_target:
             what = f"{probe.table.name} is the target of an INSERT, and windows cannot read it yet"
             raise self._error(statement.probe.table.span, what, read_back(probe.table.name))
         if not probe.only_grows:
@@ -100,7 +102,7 @@ class WindowedCompiler:
                 raise self._error(statement.probe.table.span, what, "give it another name in its CREATE TABLE")
         window = WindowCallCompiler(self.insert, call, relation)
         windows, time = window.table(), window.time()
-        self.rows = RowScope(self.source, [relation], self.insert.functions, bounds=_bounds(windows, time))
+        self.rows = RowScope(self.source, [relation], self.insert.binder.functions, bounds=_bounds(windows, time))
         self.over_rows = Translator(self.source, self.rows)
         self.over_groups = Translator(self.source, GroupedScope(**vars(self.rows)))
         where = self._where()
@@ -122,8 +124,26 @@ class WindowedCompiler:
             parts=tuple(sorted(self.parts.found.values(), key=lambda part: part.name)),
             having=having,
         )
-        insert = self.insert.compiled(target.table, relation, outputs, where)
-        return ProcessInsert(**vars(insert), process=_process(query, probe.table.name, target.table.name))
+        scan = Scan(probe, relation.alias, statement.probe.table.span)
+        rows = Filter(scan, (Condition(where, frozenset({relation.alias})),)) if where else scan
+        insert = self.insert.compiled(target.table, WindowAggregate(rows, query, tuple(outputs)))
+        return ProcessInsert(
+            **vars(replace(insert, conditions=(), proof=False)),
+            process=_process(query, probe.table.name, target.table.name),
+        )
+
+    def _probe(self) -> Declared:
+        """The table whose windows these are."""
+        use, binder = self.statement.probe, self.insert.binder
+        found = binder.find(use, binder.with_views(self.statement, {}))
+        if found is not None:
+            what = f"{use.table.text} is a view, and windows are of tables"
+            hint = "name the table that the view reads, and write the view's WHERE behind it"
+            raise self._error(use.table.span, what, hint, found.view.name.span)
+        probe = binder.read(use, "FROM")
+        binder.named_once(use, [])
+        binder.all_read(self.statement)
+        return probe
 
     # --- over rows -----------------------------------------------------------------------------------------------
 
@@ -155,7 +175,7 @@ class WindowedCompiler:
         rows.seen.clear()
         missing = [name for name in BOUNDS if name not in found.bounds]
         if missing:
-            at = statement.grouped or statement.select_span
+            at = statement.grouped or statement.span
             raise self._error(at, f"windows are grouped by window_start and window_end: {missing[0]} is missing",
                               f"write {GROUP_BY_WINDOWS}, …")  # fmt: skip
         return found
@@ -173,7 +193,7 @@ class WindowedCompiler:
 
     # --- over groups ---------------------------------------------------------------------------------------------
 
-    def _selected(self) -> list[Output]:
+    def _selected(self) -> list[Column]:
         found = []
         for item in self.statement.items:
             if item.expression is None:
@@ -181,7 +201,7 @@ class WindowedCompiler:
                 raise self._error(item.span, what, "name what is grouped, and aggregates: item, COUNT(*)")
             value = self.over_groups.of(self._known(item.expression), item.expression.span)
             written = item.alias.text if item.alias else item.expression.written
-            found.append(Output(value, item.expression.span, written))
+            found.append(Column(written, value, item.expression.span, written))
         return found
 
     def _known(self, scalar: Scalar) -> exp.Expr:

@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot import Token, TokenType
 
 from tidegate.pipelines.syntax.errors import did_you_mean
-from tidegate.pipelines.syntax.grammar.base import END_OF_STATEMENT, NAMES
+from tidegate.pipelines.syntax.grammar.base import NAMES
 from tidegate.pipelines.syntax.grammar.expressions import UNITS, ExpressionGrammar
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
@@ -16,6 +16,7 @@ from tidegate.pipelines.syntax.statements import (
     CreateFunction,
     CreateTable,
     Expect,
+    Like,
     Name,
     Option,
     PrimaryKey,
@@ -145,7 +146,6 @@ class ExpectGrammar(ExpressionGrammar):
 
 
 OTHER_OBJECTS = {
-    "VIEW": "an INSERT reads tables: write the view's expressions and its WHERE into the INSERT that uses it",
     "CATALOG": "tables belong to the script that declares them",
     "DATABASE": "tables belong to the script that declares them",
     "MATERIALIZED": "declare a table and INSERT INTO it",
@@ -153,6 +153,8 @@ OTHER_OBJECTS = {
     "CONNECTION": "put options into the table's WITH (…)",
 }
 
+HOW = ("INCLUDING", "EXCLUDING", "OVERWRITING")
+KINDS = ("ALL", "CONSTRAINTS", "GENERATED", "METADATA", "OPTIONS", "PARTITIONS", "WATERMARKS")
 LAKE_LAYS_OUT = "leave it out: the lake lays out its own files"
 Element = ColumnDefinition | PrimaryKey | Watermark | Expect
 
@@ -161,7 +163,7 @@ FUNCTION_FORM = "write CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON
 
 class CreateGrammar(WatermarkGrammar, ExpectGrammar):
     """CREATE [TEMPORARY] TABLE [IF NOT EXISTS] name (columns, keys, watermark) [COMMENT 'text']
-    [PARTITIONED BY (columns)] WITH (options), and
+    [PARTITIONED BY (columns)] WITH (options) [LIKE table [(rules)]], and
     CREATE [TEMPORARY [SYSTEM]] FUNCTION [IF NOT EXISTS] name AS 'module.function' LANGUAGE PYTHON."""
 
     def create(self, first: Token) -> CreateTable | CreateFunction:
@@ -175,17 +177,14 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             return self._function(first)
         if not self.take("TABLE"):
             word = self._curr.text.upper()
-            if word == "VIEW":
-                self._no_watermark_on_a_view()
             if word in OTHER_OBJECTS:
                 self.refuse(span_of(self._curr), f"CREATE {word} is not supported", OTHER_OBJECTS[word])
-            self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY", "FUNCTION"]))
+            self.expected("`TABLE`", did_you_mean(word, ["TABLE", "TEMPORARY", "FUNCTION", "VIEW"]))
         if_not_exists = self.take("IF", "NOT", "EXISTS")
         name = self.table_name()
-        self._no_like()
-        elements: list[Element] = []
-        for found in self.listed(self._element):
-            elements.extend(found)
+        self._no_select()
+        bare = self._curr if self.word("WITH") or self.word("LIKE") else None
+        elements = [] if bare else [part for found in self.listed(self._element) for part in found]
         comment = self.text("a comment").text if self.take("COMMENT") else None
         at = self._curr
         partitions: tuple[Name, ...] = ()
@@ -194,7 +193,10 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
         partitioned = self.since(at) if partitions else None
         self.refuse_next("DISTRIBUTED", hint=LAKE_LAYS_OUT)
         options = tuple(self.listed(self._option)) if self.take("WITH") else ()
-        self._no_like()
+        like = self._by_another()
+        if bare and like is None:
+            self.refuse(span_of(bare), f"expected `(`, found `{bare.text}`")
+        self._no_select()
         return CreateTable(
             name=name,
             columns=tuple(found for found in elements if isinstance(found, ColumnDefinition)),
@@ -207,6 +209,7 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             if_not_exists=if_not_exists,
             partitions=partitions,
             partitioned=partitioned,
+            like=like,
         )
 
     def table_name(self) -> Name:
@@ -241,20 +244,27 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
         self.refuse_next("USING", hint="install the package that has the function")
         return CreateFunction(name, reference, end, if_not_exists)
 
-    def _no_watermark_on_a_view(self) -> None:
-        """CREATE VIEW is refused in any case; one with a watermark has a reason of its own."""
-        depth = 0
-        for offset, token in enumerate(self._tokens[self._index :]):
-            if token.token_type == END_OF_STATEMENT or (depth == 0 and token.text.upper() == "AS"):
-                return
-            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-            if self.word("WATERMARK", "FOR", ahead=offset):
-                what = "a view has no watermark: WATERMARK FOR belongs in the CREATE TABLE that the rows come from"
-                self.refuse(span_of(token), what, "declare it there; there are no views")
+    def _by_another(self) -> Like | None:
+        """[LIKE table [(INCLUDING ALL EXCLUDING OPTIONS …)]]."""
+        first = self._curr
+        if not self.take("LIKE"):
+            return None
+        table, rules = self.table_name(), list[tuple[str, str, Span]]()
+        if self._match(TokenType.L_PAREN):
+            while not self._match(TokenType.R_PAREN):
+                at = self._curr
+                how, kind = self._one_of(HOW), self._one_of(KINDS)
+                rules.append((how, kind, self.since(at)))
+        return Like(table, tuple(rules), self.since(first))
 
-    def _no_like(self) -> None:
-        for word, what in (("LIKE", "CREATE TABLE … LIKE"), ("AS", "CREATE TABLE … AS SELECT")):
-            self.refuse_next(word, what=what, hint="declare the columns, and INSERT INTO the table")
+    def _one_of(self, words: Sequence[str]) -> str:
+        for word in words:
+            if self.take(word):
+                return word
+        self.expected(" or ".join(f"`{word}`" for word in words), "for example LIKE t (EXCLUDING OPTIONS)")
+
+    def _no_select(self) -> None:
+        self.refuse_next("AS", what="CREATE TABLE … AS SELECT", hint="declare the columns, and INSERT INTO the table")
 
     def _option(self) -> Option:
         key = self.text("an option's name in quotes", "for example 'connector' = 'datagen'")

@@ -163,7 +163,8 @@ def test_what_a_log_has_removed_is_known_or_not_and_never_in_part(tmp_path: Path
     DeltaTable(tmp_path).optimize.compact()
 
     def since(moment: int, at: int = 3) -> set[str] | None:
-        return by_name.removed_since(Location(tmp_path), at, moment)
+        removed = by_name.removed_since(Location(tmp_path), at, moment)
+        return None if removed is None else set(removed)
 
     log = Location(tmp_path) / "_delta_log"
     removal, committed = by_name.file_of(log, 3), by_name.committed_at(log, 3)

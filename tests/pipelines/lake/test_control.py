@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, by_name, delta_log
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import Leases, read_leases
 from tidegate.pipelines.lake.owner_log import OwnerLogs
@@ -222,6 +223,42 @@ def test_an_append_cleans_no_log(table: Records[EpochRow]) -> None:
     DeltaTable(table.logs.of("t").path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     _many(table, *((1, epoch, 1) for epoch in range(2, 130)))
     assert len((table.logs.of("t").path / "_delta_log").files(".json")) == 131
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_checkpoint_has_all_that_the_log_has(tmp_path: Path, cleaned: bool) -> None:
+    """For delta-rs and for Tidegate, also where the commits before it have left the log; what was put together stays
+    listed as removed for as long as somebody may read it."""
+    table: Records[EpochRow] = Records(OwnerLogs(tmp_path), EpochRow)
+    log = table.logs.of("t")
+    _many(table, *((1, epoch, 1) for epoch in range(1, 28)))
+    log.together()  # version 28
+    _many(table, *((1, epoch, 1) for epoch in range(28, 33)))
+    state, folder = by_name.read(log.path), log.path / "_delta_log"
+    assert state is not None
+    assert by_name.last_checkpoint(folder) == 30
+    assert state.at == 33
+    removed = by_name.removed_since(log.path, 33, 0)
+    assert removed is not None
+    assert len(removed) == 27
+    for version in range(30 if cleaned else 0):
+        by_name.file_of(folder, version).delete()
+        by_name.checkpoint_of(folder, version).delete()
+    delta_log._open.clear()
+    there = DeltaTable(log.path)
+    assert there.version() == 33
+    assert sorted(there.to_pyarrow_table()["epoch"].to_pylist()) == list(range(1, 33))
+    assert set(pa.table(there.get_add_actions())["path"].to_pylist()) == set(state.files)
+    assert there.transaction_version("t") == state.transaction_version("t")
+    assert there.metadata().configuration == state.described.configuration
+    stored = pq.read_table(by_name.checkpoint_of(folder, 30))
+    assert {row["path"] for row in stored["remove"].to_pylist() if row} == set(removed)
+    assert [row.epoch for row in table.rows("t")] == list(range(1, 33))
+    there.create_checkpoint()  # of delta-rs, on top of ours
+    assert DeltaTable(log.path).transaction_version("t") == state.transaction_version("t")
+    _many(table, *((1, epoch, 1) for epoch in range(33, 41)))
+    assert by_name.last_checkpoint(folder) == 40
+    assert [row.epoch for row in table.rows("t")] == list(range(1, 41))
 
 
 def test_a_reader_of_an_older_version_reads_all_rows_or_says_that_files_are_gone(

@@ -9,9 +9,10 @@ from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import by_name, delta_log
+from tidegate.pipelines.lake import EpochRow, by_name, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.by_name import TableState
+from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.rows import ensure_table, struct_type
 from tidegate.pipelines.location import Location
 
@@ -91,3 +92,15 @@ def test_spark_reads_commits_by_name_and_goes_on_from_them(spark: SparkSession, 
     spark.read.format("delta").load(str(path)).limit(0).write.format("delta").mode("append").save(str(path))
     assert there() == [2, 3]
     assert by_name.last_checkpoint(path / "_delta_log") is not None
+
+
+def test_spark_reads_the_log_of_an_owner_from_its_own_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    log = OwnerLogs(tmp_path).of("t")
+    for epoch in range(1, 26):
+        log.append([EpochRow("t", 1, epoch, "source", 0, {}, "d")], {"a": epoch})
+        if epoch == 18:
+            log.together()
+    for version in range(20):
+        by_name.file_of(log.path / "_delta_log", version).delete()
+    rows = spark.read.format("delta").load(str(log.path)).where("kind = 'epochs'").collect()
+    assert sorted(row["epoch"] for row in rows) == list(range(1, 26))

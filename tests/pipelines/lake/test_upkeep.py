@@ -173,7 +173,7 @@ def test_what_another_runner_takes_out_between_two_looks_is_still_read(
     _files(tmp_path, SMALL_FILES)
     live, look = live_files(tmp_path), by_name.removed_since
 
-    def and_then_another_writes(*given: Any) -> set[str] | None:
+    def and_then_another_writes(*given: Any) -> object:
         found = look(*given)
         put_together(tmp_path)
         return found

@@ -18,7 +18,6 @@ from tests.pipelines.runtime.crashing import dying, may_die
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked
-from tidegate.pipelines.sql import SqlError, compile_script
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from tidegate.quality_checks.reconcile import reconcile
@@ -256,31 +255,3 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
     source = PLAIN.split("INSERT")[0] + READER
     with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
         Harness(source, spark, tmp_path / "both").run()
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "hint"),
-    [
-        (PLAIN.replace("FROM clicks", "FROM clean"), "clean reads clean", "read a source table"),
-        (
-            PLAIN
-            + READER.replace(
-                "SELECT id FROM clean",
-                "SELECT c.id FROM clicks AS c JOIN clean FOR SYSTEM_TIME AS OF c.proctime AS d ON d.id = c.id",
-            ),
-            "cannot be a build side yet",
-            "read it by a second table",
-        ),
-        (
-            PLAIN.replace("SELECT id, k, ts", "SELECT id, k, ts + INTERVAL '1' SECOND") + READER,
-            "WATERMARK FOR ts in clean is not that of the rows",
-            "select ts of clicks as it is",
-        ),
-        (PLAIN.replace("(id INT, k INT, ts", "(twice AS 2 * id, id INT, k INT, ts", 2) + READER, "is computed", ""),
-    ],
-)
-def test_a_target_that_cannot_be_read_is_refused_at_its_place(text: str, what: str, hint: str) -> None:
-    with pytest.raises(SqlError, match=what) as error:
-        compile_script(text)
-    assert error.value.line > 1
-    assert hint in (error.value.hint or "")

@@ -25,6 +25,7 @@ from tidegate.pipelines.errors import ConcurrentRun, DefinitionChanged, LakeErro
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.lake import FORMAT
+from tidegate.pipelines.lake.owner_log import LAKE, OwnerLog
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
@@ -38,6 +39,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
     mixed_definitions,
 )
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import table_form
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -468,6 +470,27 @@ def test_two_scripts_that_declare_one_table_differently_do_not_share_it(tmp_path
         other.require()
     assert "cents` + 1)" in raised.value.where
     assert "cents` + 1000)" in raised.value.where
+
+
+def test_a_step_looks_at_the_definitions_that_it_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick of many tables would look at each of them once for each, otherwise."""
+    fill(planned(tmp_path, SCRIPT), "clicks", rows=3, log=True)
+    definitions = definitions_of(tmp_path, SCRIPT)
+    definitions.require()
+    looks, looked = list[str](), OwnerLog.refresh
+    monkeypatch.setattr(OwnerLog, "refresh", lambda log: (looks.append(log.owner), looked(log))[1])
+    for owner, followed in {"users": ["users"], "insert enriched": ["insert enriched", "clicks", "users"]}.items():
+        looks.clear()
+        definitions.require((), owner)
+        assert looks == [LAKE, *followed]
+    other = compile_script(SCRIPT.replace("cents INT, proctime", "cents BIGINT, proctime"))
+    stored = definitions.lake.definitions.last("clicks")
+    assert stored is not None
+    changed = replace(stored, epoch=2, digest="another", form=table_form(other, other.table("clicks")))
+    definitions.lake.definitions.append([changed], application="d", version=2)
+    definitions.require((), "users")  # which is as it was
+    with pytest.raises(DefinitionChanged):
+        definitions.require((), "insert enriched")
 
 
 def test_an_insert_that_is_left_out_and_one_that_is_new_are_said_once(harness: Harness) -> None:

@@ -1,10 +1,10 @@
-"""A power cut takes the last commit of a table: it is found, or made again, before anything new is planned."""
+"""A table that came back from an older backup, or whose rows somebody has taken out, is found before anything new is
+planned."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,21 +15,13 @@ from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
-from tests.pipelines.runtime.plays import Play, at_ms, clicks
-from tests.pipelines.runtime.processes import functions as fn
-from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
-from tests.pipelines.runtime.processes.test_processes import event, wrapped
+from tests.pipelines.runtime.plays import Play, clicks
 from tidegate.pipelines.errors import DefinitionChanged, LakeError
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.lake import KEEP, mark
-from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
-from tidegate.pipelines.runtime.epochs.commits import FileCommit
-from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.lost_commits import (
@@ -40,9 +32,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_rows,
     refuse_lost_source,
 )
-from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
 from tidegate.pipelines.runtime.verifying.verify import verify
-from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 
 COLUMNS = pa.schema([("_generation", pa.int32()), ("_epoch", pa.int64()), ("id", pa.int64())])
@@ -198,160 +188,37 @@ def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -
     assert delta_log.committed(path, hand.lake.application("users", "data", 1)) == 2
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path, older: bool) -> None:
-    """They are where they were staged: in a folder of the target's, or, in an older lake, in its quarantine's."""
+def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path) -> None:
     hand = HandmadeLake(tmp_path)
     lake, target, insert = hand.lake, hand.target, hand.insert
-    quarantine, (data, staged) = lake.quarantine_path(target, insert), lake.staged_paths(target, insert).values()
     refuse_lost_files(lake, target, insert)  # nothing was ever published
-    for path in (lake.target_path(target), quarantine):
-        Path(path).mkdir(parents=True)
-        DeltaTable.create(str(path), COLUMNS)
-    mark(quarantine)
-    assert "to remove them destroys it" in Path(quarantine.parent / KEEP).read_text()
-    folder = (staged if older else data) / "g1-e1-x"
+    path, data = lake.target_path(target), lake.staged_paths(target, insert)["publish"]
+    Path(path).mkdir(parents=True)
+    DeltaTable.create(str(path), COLUMNS)
+    folder = data / "g1-e1-x"
     folder.make()
     pq.write_table(rows(1, 1), folder / "a.parquet")
-    adopt(lake.target_path(target), folder, survey(folder), application="publish", epoch=1)
+    adopt(path, folder, survey(folder), application="publish", epoch=1)
     refuse_lost_files(lake, target, insert)
-    name = "the quarantine" if older else "the folder of its data"
-    for removed in (quarantine / "_staged", quarantine) if older else (data,):
-        shutil.rmtree(removed)
-        with pytest.raises(LakeError, match=f"{name} was removed, and 1 of the 1 files of the published table"):
-            refuse_lost_files(lake, target, insert)
+    shutil.rmtree(data)
+    with pytest.raises(LakeError, match="the folder of its data was removed, and 1 of the 1 files of the published"):
+        refuse_lost_files(lake, target, insert)
 
 
-def power_cut(*tables: Location) -> None:
-    """Takes the last commit of each."""
-    for table in tables:
-        remove(max(Path(table / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
-
-
-def quarantine_of(harness: Harness) -> Location:
-    """Where the rows lie that the INSERT `converted` keeps out."""
-    return harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
-
-
-def test_a_quarantine_has_its_last_commit_made_again(play: Play, lose: Callable[[Path], None]) -> None:
+def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
+    """Its rows were nowhere, otherwise: neither published, nor to be released again."""
     harness = play.harness
-    quarantine = quarantine_of(harness)
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
     play.rate("EUR", 100, 10)
-    for number in (1, 2):
-        play.order(number, "XXX", 10 * number)
-        play.upto(rates=10 * number, orders=10 * number)
-    assert play.quarantined.keys() == {1, 2}
-    lose(Path(quarantine))
-    harness.restart()
-    assert play.quarantined.keys() == {1}
-    harness.runner.maintenance(timedelta(0)).run()  # what the commit is made again from stays
-    assert play.upto() == []
-    assert play.quarantined.keys() == {1, 2}
-    harness.runner.maintenance(timedelta(0)).run()
-    play.prove()
-    for commit in sorted(Path(quarantine / "_delta_log").glob("*.json"))[1:]:
-        remove(commit)
+    play.order(1, "XXX", 10)
+    play.upto(rates=10, orders=10)
+    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
     delta_log._open.clear()
     harness.restart()
-    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
-        dry_run(harness.runner)
-    with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there, though later"):
-        harness.advance()
-
-
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_lost_commit_is_made_again_before_an_epoch_that_was_staged_meanwhile(
-    play: Play, monkeypatch: pytest.MonkeyPatch, apart: bool
-) -> None:
-    """Once that epoch has committed to the quarantine, nothing would show the gap."""
-    harness, quarantine = play.harness, quarantine_of(play.harness)
-    play.rate("EUR", 100, 10)
-    play.order(1, "XXX", 10)
-    play.upto(rates=10, orders=10)
-    play.order(2, "XXX", 20)
-    with monkeypatch.context() as killed:
-        killed.setattr(InsertRunner, "judge", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            play.upto(rates=20, orders=20)
-    power_cut(quarantine)
-    harness.restart()
-    if apart:
-        harness.runner.judge("converted")
-        harness.runner.publish("converted")
-    else:
-        harness.runner.maintenance(timedelta(0)).run()
-        play.upto()
-    assert play.quarantined.keys() == {1, 2}
-    play.prove()
-
-
-def test_a_quarantine_that_gets_no_row_gets_no_commit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last one is known all the same, without a look at all epochs, and made again where it is lost."""
-    harness, quarantine = play.harness, quarantine_of(play.harness)
-
-    def epochs(*currencies: str) -> int:
-        """An epoch with an order in each currency; the version of the quarantine after them."""
-        for currency in currencies:
-            at = 10 * (len(harness.lake.epochs.rows("insert converted")) + 1)
-            play.order(at, currency, at)
-            play.upto(rates=at, orders=at)
-        return DeltaTable(str(quarantine)).version()
-
-    def refuse(releasing: InsertRunner) -> list[ReleasedEpoch]:
-        raise AssertionError("all epochs are looked at")
-
-    play.rate("EUR", 100, 10)
-    with monkeypatch.context() as older:
-        older.setattr(FileCommit, "needed", True)
-        older.setattr(InsertRunner, "_with_last_commits", lambda _, plan, staged: staged)
-        assert epochs("XXX", "EUR") == 2
-    with monkeypatch.context() as ordinary:
-        ordinary.setattr(InsertRunner, "_history", refuse)
-        assert epochs("EUR") == 2
-        harness.restart()
-        assert epochs("EUR", "XXX", "EUR") == 3
-    power_cut(quarantine)
-    harness.restart()
-    assert play.quarantined.keys() == {10}
-    assert play.upto() == []
-    assert play.quarantined.keys() == {10, 50}
-    play.prove()
-
-
-def test_a_backfill_that_only_takes_rows_out_of_the_quarantine_is_made_again(play: Play, spark: SparkSession) -> None:
-    harness, quarantine = play.harness, quarantine_of(play.harness)
-    play.rate("EUR", 100, 10)
-    play.order(1, "XXX", 10)
-    play.upto(rates=10, orders=10)
-    play.rate("XXX", 7, 5)
-    play.upto()
-    harness.runner.backfill("converted", (at_ms(0), at_ms(15)))
-    assert lake_rows.read(spark, quarantine).count() == 0
-    power_cut(quarantine)
-    assert lake_rows.read(spark, quarantine).count() == 1
-    harness.restart()
-    play.upto(rates=20, orders=20)
-    assert lake_rows.read(spark, quarantine).count() == 0
-    play.prove()
-
-
-def test_a_second_output_and_state_have_their_last_commit_made_again(spark: SparkSession, tmp_path: Path) -> None:
-    columns = "k STRING, number BIGINT, total BIGINT"
-    two = compile_script(EVENTS).process(["evens", "odds"], "events", "k", wrapped(fn.Tallied()), [columns, columns])
-    harness = Harness(two, spark, tmp_path)
-    for number in (5, 7):
-        harness.push("events", [event("a", number)])
-        harness.advance()
-    odds, lake, insert = harness.pipeline.table("odds"), harness.lake, harness.pipeline.insert("evens")
-    power_cut(lake.target_path(odds), lake.quarantine_path(odds, insert), lake.state_path(insert))
-    harness.restart()
-    harness.runner.maintenance(timedelta(0)).run()
-    harness.push("events", [event("a", 9)])
-    harness.advance()
-    found = lake_rows.read(spark, lake.target_path(odds)).collect()
-    assert sorted((row["number"], row["total"]) for row in found) == [(5, 5), (7, 12), (9, 21)]
-    assert len(list(delta_log.all_files(DeltaTable(str(lake.state_path(insert)))))) == 3
+    for command in (lambda: dry_run(harness.runner), harness.advance):
+        with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there") as refused:
+            command()
+        assert refused.value.next_command == f"bring {quarantine}/_delta_log back from a backup"
 
 
 NUMBERS = """

@@ -59,6 +59,15 @@ def test_the_windows_of_the_example_compile() -> None:
     assert (insert.id, str(insert.windowed and insert.windowed.table)) == ("clicks_5min", "TUMBLE of 0:05:00")
 
 
+def test_the_views_of_the_example_compile() -> None:
+    tables = DOCS.split("```sql\n")[1].split("INSERT")[0].replace("gender STRING)", "gender STRING, age INT)", 1)
+    script = tables.replace("'connector' = 'delta'", "'connector' = 'scripted'")
+    (insert,) = compile_script(
+        script + DOCS.split("### Views\n\n```sql\n")[1].split("```")[0], connectors=CONNECTORS
+    ).inserts
+    assert (insert.joins[0].predicate, len(insert.views)) == ("(`u`.`age` > 17)", 1)
+
+
 def test_the_constraints_of_the_page_on_quality_compile() -> None:
     page = (Path(__file__).parents[3] / "docs" / "quality.md").read_text()
     script = page.split("```sql\n")[1].split("```")[0].replace("'connector' = 'delta'", "'connector' = 'scripted'")

@@ -35,7 +35,7 @@ def translated(text: str) -> Value:
     source = Source(text)
     parser = ScriptParser(dialect=Tidegate)
     written = parser.read(source, tokenize(source), parser.scalar)
-    return Translator(source, InsertScope(source, [Relation("t", table())], UserFunctions(source))).value(written)
+    return Translator(source, InsertScope(source, [Relation.of("t", table())], UserFunctions(source))).value(written)
 
 
 @pytest.fixture(scope="module")

@@ -176,3 +176,42 @@ def test_a_probe_with_updates_is_refused_in_processing_time(root: Path) -> None:
     script = IN_TIME.replace("currency STRING, at TIMESTAMP(3)", "currency STRING, p AS PROCTIME(), at TIMESTAMP(3)")
     with pytest.raises(SqlError, match="a processing-time join needs a probe that only grows; orders has updates"):
         compile_script(script.format(root=root, time="o.p"))
+
+
+VIEWS = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, age INT) WITH (
+    'connector' = 'filesystem', 'path' = '{root}/users', 'format' = 'json');
+CREATE TABLE clicks (id INT, n INT) WITH ('connector' = 'filesystem', 'path' = '{root}/clicks', 'format' = 'json');
+CREATE TABLE shown (n INT, name STRING, grown STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
+CREATE VIEW taken AS SELECT id AS k, n * 10 AS n, PROCTIME() AS p FROM clicks WHERE n % 3 <> 0;
+CREATE VIEW known (name, grown, k) AS
+SELECT COALESCE(name, 'none'), IF(age > 17, 'yes', 'no'), id FROM users WHERE age > 9;
+INSERT INTO shown
+WITH small AS (SELECT * FROM taken WHERE n < 200)
+SELECT s.n, u.name, u.grown FROM small AS s
+LEFT JOIN known /* the chosen version alone is tested */ FOR SYSTEM_TIME AS OF s.p AS u ON s.k = u.k AND u.name <> 'b'
+WHERE COALESCE(u.name, '') <> 'c'
+"""
+
+
+def test_views_of_both_sides_give_what_plain_python_gives(spark: SparkSession, root: Path) -> None:
+    people = {0: ("a", 20), 1: (None, 12), 2: ("b", 30), 3: ("c", 40), 4: ("d", 5)}
+    users = [{"id": id, "name": name, "age": age} for id, (name, age) in people.items()]
+    rows = [{"id": n % 7, "n": n} for n in range(30)]
+    Files(root / "users").write("1.json", users)
+    harness = Harness(VIEWS.format(root=root), spark, root / "lake")
+    expected = list[tuple[int, str | None, str | None]]()
+    for first in (0, 15):
+        Files(root / "clicks").write(f"{first}.json", rows[first : first + 15])
+        harness.advance()
+    for row in rows:
+        name, age = people.get(row["id"], ("", 0))
+        there = age > 9 and name != "b"
+        if row["n"] % 3 and row["n"] * 10 < 200 and not (there and name == "c"):
+            expected.append(
+                (row["n"] * 10, (name or "none") if there else None, ("yes" if age > 17 else "no") if there else None)
+            )
+    published = [(row["n"], row["name"], row["grown"]) for row in harness.published("shown")]
+    assert sorted(published) == sorted(expected)
+    assert {name for _, name, _ in expected} == {"a", "none", None}
+    assert harness.verify("shown").passed

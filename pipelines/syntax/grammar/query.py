@@ -1,6 +1,9 @@
-"""INSERT INTO … SELECT …, as written: FROM probe JOIN build FOR SYSTEM_TIME AS OF …, or FROM TABLE(TUMBLE(…))."""
+"""INSERT INTO and CREATE VIEW, and their queries as written: [WITH …] SELECT … FROM probe JOIN build FOR SYSTEM_TIME AS
+OF …, or FROM TABLE(TUMBLE(…)); a probe may be a query in brackets."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from sqlglot import Token, TokenType
 
@@ -10,12 +13,17 @@ from tidegate.pipelines.syntax.grammar.create import LAKE_LAYS_OUT, CreateGramma
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
     Argument,
+    CreateFunction,
+    CreateTable,
     InsertInto,
     Name,
+    Option,
+    Query,
     Scalar,
     SelectItem,
     TableUse,
     TemporalJoin,
+    View,
     WindowFunctionCall,
 )
 
@@ -107,13 +115,16 @@ REFUSED_CLAUSES = {
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "filter with WHERE"),
     TokenType.MATCH_RECOGNIZE: ("MATCH_RECOGNIZE", "a pipeline looks at one probe row at a time"),
 }
+CLAUSES_ELSEWHERE = ("ANTI", "ASOF", "PIVOT", "QUALIFY", "SAMPLE", "SEMI", "UNPIVOT")
+"""Words behind a table that begin a clause elsewhere: as a name without AS each would change what is meant."""
 REFUSED_JOINS = ("RIGHT", "FULL", "CROSS", "NATURAL")
 JOINS = "use INNER JOIN or LEFT JOIN"
 
 
-class InsertGrammar(WindowGrammar):
-    """INSERT INTO target [(columns)] SELECT items FROM probe joins [WHERE condition], or FROM a window's table function
-    [WHERE condition] GROUP BY expressions [HAVING condition]."""
+class QueryGrammar(WindowGrammar):
+    """INSERT INTO target [(columns)] query, and CREATE [TEMPORARY] VIEW name [(columns)] AS query, where a query is
+    [WITH name AS (query), …] SELECT items FROM probe joins [WHERE condition], or SELECT items FROM a window's table
+    function [WHERE condition] GROUP BY expressions [HAVING condition]."""
 
     def insert(self, first: Token) -> InsertInto:
         """Read what follows INSERT."""
@@ -122,19 +133,61 @@ class InsertGrammar(WindowGrammar):
         self.need("INTO")
         self.take("TABLE")
         target = self.table_name()
+        options = self._hint()
         self.refuse_next("PARTITION", hint=LAKE_LAYS_OUT)
-        columns = (
-            tuple(self.listed(lambda: self.name("a column's name")))
-            if self._curr.token_type == TokenType.L_PAREN
-            else None
-        )
-        select = self._curr
+        columns = self._names()
         hint = "rows come from a source table: INSERT INTO … SELECT … FROM"
         self.refuse_next("VALUES", what="INSERT … VALUES", hint=hint)
-        self.refuse_next("WITH", hint="write the SELECT itself: there are no subqueries")
+        query = self.query()
+        span = self.since(first)
+        written = self.source.written(self._tokens[begin : self._index])
+        return InsertInto(target, columns, query, span, written, options)
+
+    def create(self, first: Token) -> CreateTable | CreateFunction | View:
+        """Read what follows CREATE."""
+        is_view = self.word("VIEW", ahead=1 if self.word("TEMPORARY") else 0)
+        return self._view(first) if is_view else super().create(first)
+
+    def _view(self, first: Token) -> View:
+        begin = self._index - 1
+        self.take("TEMPORARY")
+        self.need("VIEW")
+        if_not_exists = self.take("IF", "NOT", "EXISTS")
+        name = self._name_of_one_part("view", "its query")
+        columns = self._names()
+        if self.take("COMMENT"):
+            self.text("a comment")
+        self.need("AS", hint="write CREATE VIEW name AS SELECT …")
+        query = self.query()
+        written = self.source.written(self._tokens[begin : self._index])
+        return View(name, columns, query, self.since(first), written, if_not_exists)
+
+    def _names(self) -> tuple[Name, ...] | None:
+        """[(names of columns)]."""
+        return tuple(self.listed(self._column_name)) if self._curr.token_type == TokenType.L_PAREN else None
+
+    def _column_name(self) -> Name:
+        if self.watermark_is_next():
+            what = "a view has no watermark: WATERMARK FOR belongs in the CREATE TABLE that the rows come from"
+            self.refuse(self.here(), what, "declare it there: it goes through the view")
+        name = self.name("a column's name")
+        if self._curr.token_type == TokenType.STRING or self.word("COMMENT"):
+            self.take("COMMENT")
+            self.text("a comment")
+        return name
+
+    def query(self) -> Query:
+        """Read [WITH …] SELECT …, to the end of it."""
+        views: tuple[View, ...] = ()
+        if self.take("WITH"):
+            self.refuse_next(
+                "RECURSIVE", what="WITH RECURSIVE", hint="a query that reads itself has no end: leave it out"
+            )
+            views = tuple(self.several(self._named))
+        select = self._curr
         self.need("SELECT")
         items = self._items()
-        select_span = self.since(select)
+        span = self.since(select)
         self.need("FROM")
         probe, window = self._probe()
         joins = []
@@ -143,23 +196,35 @@ class InsertGrammar(WindowGrammar):
         where = self.scalar() if self.take("WHERE") else None
         groups, grouped, having = self.grouping() if window is not None else ((), None, None)
         self._end_of_select()
-        span = self.since(first)
-        written = self.source.written(self._tokens[begin : self._index])
-        return InsertInto(
-            target,
-            columns,
-            items,
-            probe,
-            tuple(joins),
-            where,
-            span,
-            select_span,
-            written,
-            window,
-            groups,
-            grouped,
-            having,
-        )
+        return Query(views, items, probe, tuple(joins), where, span, window, groups, grouped, having)
+
+    def _named(self) -> View:
+        first = self._curr
+        name, columns = self._name_of_one_part("query", "FROM"), self._names()
+        self.need("AS")
+        return View(name, columns, self._in_brackets_query(), self.since(first))
+
+    def _in_brackets_query(self) -> Query:
+        self.need_sign(TokenType.L_PAREN, "(")
+        query = self.query()
+        self.need_sign(TokenType.R_PAREN, ")")
+        return query
+
+    def _hint(self) -> tuple[Option, ...]:
+        """The options of a hint behind the last token."""
+        found = self.source.hints.pop(self._prev.end + 1, None)
+        if found is None:
+            return ()
+        reader = type(self)(dialect=self.dialect)
+        return reader.read(self.source, found, lambda: reader.hint())
+
+    def hint(self) -> tuple[Option, ...]:
+        """Read a hint: OPTIONS('key' = 'value', …)."""
+        self.need("OPTIONS")
+        options = tuple(self.listed(self._option))
+        if self._curr:
+            self.expected("the end of the hint")
+        return options
 
     def _items(self) -> tuple[SelectItem, ...]:
         self.refuse_next("DISTINCT", what="SELECT DISTINCT", hint=ROWS_STAY)
@@ -197,23 +262,32 @@ class InsertGrammar(WindowGrammar):
         if self._curr.token_type == TokenType.FOR:
             self.refuse(self.here(), "FOR SYSTEM_TIME AS OF belongs behind a joined table, not behind FROM", TEMPORAL)
         alias = self._alias()
+        columns = self._names() if alias is not None else None
         if self._curr.token_type == TokenType.COMMA:
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
-        return TableUse(use.table, alias), window
+        return replace(use, alias=alias, columns=columns), window
 
     def _table(self, clause: str) -> TableUse:
         kind, hint = self._curr.token_type, "name a table that the script declares"
         functions = f"table functions in {clause} are not supported"
         if kind == TokenType.L_PAREN:
+            first = self._curr
+            if clause == "FROM" and self._next.token_type in (TokenType.SELECT, TokenType.WITH):
+                query = self._in_brackets_query()
+                return TableUse(Name("", self.since(first)), None, query=query)
+            hint = hint if clause == "FROM" else "CREATE VIEW name AS SELECT …, and join the view by its name"
             self.refuse(self.here(), f"subqueries in {clause} are not supported", hint)
         if kind == TokenType.LATERAL or (self.word("TABLE") and self._next.token_type == TokenType.L_PAREN):
             self.refuse(self.here(), functions, hint)
         name = self.table_name()
         if self._curr.token_type == TokenType.L_PAREN:
             self.refuse(name.span, functions, hint)
-        return TableUse(name, None)
+        return TableUse(name, None, options=self._hint())
 
     def _alias(self) -> Name | None:
+        if self._curr.token_type == TokenType.VAR and self._curr.text.upper() in CLAUSES_ELSEWHERE:
+            word = self._curr.text.upper()
+            self.refuse(self.here(), f"{word} is not supported", f"a table of that name needs AS: AS {word}")
         if self.take("AS") or self._curr.token_type in NAMES:
             return self.name("a name for the table")
         return None
@@ -251,10 +325,12 @@ class InsertGrammar(WindowGrammar):
         self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")
         time = self.scalar(self._parse_bitwise, "the probe's time attribute")
         alias = self._alias()
+        columns = self._names() if alias is not None else None
         self.refuse_next("USING", hint="write ON left.key = right.key")
         self.need("ON", hint="a temporal join needs the build's whole primary key: ON probe.k = build.k")
         condition = self.scalar()
-        return TemporalJoin(kind, TableUse(build.table, alias), time, condition, self.since(first))
+        build = replace(build, alias=alias, columns=columns)
+        return TemporalJoin(kind, build, time, condition, self.since(first))
 
     def _end_of_select(self) -> None:
         clause = REFUSED_CLAUSES.get(self._curr.token_type)

@@ -1,0 +1,255 @@
+"""The algebra of a query: what each node gives, as values over the base tables, and when.
+
+Names are bound by substitution, so a `Column` of any node is an expression over the tables of the `Scan`s below it: a
+view, a query of WITH and a query in brackets leave nothing but their filters, their joins and a `Project`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.pipelines.sql.functions.times import INSTANT_SQL
+from tidegate.pipelines.sql.scope import CALLED_NOW, value_of
+from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.errors import Location
+from tidegate.pipelines.syntax.source import Span
+from tidegate.pipelines.syntax.types import FlinkType, quoted
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.connectors.spec import ConnectorSpec
+    from tidegate.pipelines.connectors.table import Table
+    from tidegate.pipelines.process.windows.windowed import WindowedQuery
+    from tidegate.pipelines.syntax.statements import CreateTable
+
+JoinKind = Literal["INNER", "LEFT"]
+TimeAttribute = Literal["processing", "event"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One equality of an ON: `probe` is Spark SQL over what is left of the join, `column` is a column of the build."""
+
+    probe: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """… JOIN build [AS alias] FOR SYSTEM_TIME AS OF probe.time ON keys AND predicate.
+
+    `predicate` is what ON holds beside the key equalities; it is tested on the chosen version only.
+    `time_column` is the probe's time attribute.
+    """
+
+    build: str
+    alias: str
+    kind: JoinKind
+    keys: tuple[Key, ...]
+    predicate: str | None
+    time: TimeAttribute
+    time_column: str
+    location: Location = field(default=Location(0, 0), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One of the terms that WHERE joins by AND; `aliases` are the tables of the INSERT that it names."""
+
+    expression: str
+    aliases: frozenset[str]
+
+
+Emission = Literal["as landed", "rowtime", "window end"]
+"""When a row is final: as it lands, once the watermark has reached its rowtime, or once it has reached the window's
+end."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A table, its connector, and the statement that declares it. `is_target`: a query reads what an INSERT of the
+    script publishes in it."""
+
+    table: Table
+    spec: ConnectorSpec
+    statement: CreateTable
+    is_target: bool = False
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether it has inserts only; a target is read only where it does."""
+        return self.is_target or self.spec.only_grows(self.table.options)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a node. `written`: how messages call it; `span`: where it is made; `of`: where the view makes it that
+    it is copied from."""
+
+    name: str
+    value: Value
+    span: Span
+    written: str
+    of: Span | None = None
+
+    @property
+    def type(self) -> FlinkType:
+        return self.value.type
+
+
+@dataclass(frozen=True)
+class Node:
+    """What gives rows. A node on top of another has its columns, times and emission, but for what it overrides."""
+
+    @property
+    def below(self) -> Node | None:
+        return None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        assert self.below is not None
+        return self.below.columns
+
+    @property
+    def emission(self) -> Emission:
+        assert self.below is not None
+        return self.below.emission
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """The node and those below it, from the top."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.below
+
+    @cached_property
+    def scan(self) -> Scan:
+        """The table whose rows it gives."""
+        return next(node for node in self.nodes if isinstance(node, Scan))
+
+    @property
+    def joins(self) -> tuple[Join, ...]:
+        """The joins, the first one first."""
+        return tuple(node.join for node in self.nodes if isinstance(node, TemporalJoin))[::-1]
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The terms of all WHERE, the innermost first."""
+        filters = [node.terms for node in self.nodes if isinstance(node, Filter)]
+        return tuple(condition for each in reversed(filters) for condition in each)
+
+    @property
+    def times(self) -> dict[str, TimeAttribute]:
+        """Which columns (or fields of them) are time attributes, those in processing time first."""
+        return self.scan.times_among({column.name: column.value for column in self.columns})
+
+
+@dataclass(frozen=True)
+class Scan(Node):
+    """The rows of a table, called `alias` in SQL."""
+
+    declared: Declared
+    alias: str
+    span: Span
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+        columns = self.declared.table.columns
+        return tuple(Column(each.name, value_of(each, self.alias), self.span, each.name) for each in columns)
+
+    @property
+    def emission(self) -> Emission:
+        return "as landed"
+
+    def times_among(self, values: Mapping[str, Value]) -> dict[str, TimeAttribute]:
+        """Which of `values` are time attributes of the table, or hold it in a field."""
+        spec = self.declared.table.watermark
+        found: dict[str, TimeAttribute] = {
+            name: "processing"
+            for name, value in values.items()
+            if value.sql == INSTANT_SQL
+            and value.column
+            and (value.column == CALLED_NOW or value.column[0] == self.alias)
+        }
+        if spec is None:
+            return found
+        path = [quoted(self.alias), *map(quoted, spec.path)]
+        for name, value in values.items():
+            for length in range(2, len(path) + 1):
+                if value.sql == ".".join(path[:length]):
+                    found[".".join([name, *spec.path[length - 1 :]])] = "event"
+        return found
+
+
+@dataclass(frozen=True)
+class Filter(Node):
+    """The rows for which all conditions hold."""
+
+    input: Node
+    terms: tuple[Condition, ...]
+
+    @property
+    def below(self) -> Node:
+        return self.input
+
+
+@dataclass(frozen=True)
+class TemporalJoin(Node):
+    """Each row with the version of a build that was valid at its time. `gives`: the build's columns after the join."""
+
+    input: Node
+    join: Join
+    build: Scan
+    gives: tuple[Column, ...] = field(default=())
+
+    @property
+    def below(self) -> Node:
+        return self.input
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+        return (*self.input.columns, *self.gives)
+
+    @property
+    def emission(self) -> Emission:
+        return "rowtime" if self.join.time == "event" else "as landed"
+
+
+@dataclass(frozen=True)
+class Project(Node):
+    """The rows with other columns."""
+
+    input: Node
+    made: tuple[Column, ...]
+
+    @property
+    def below(self) -> Node:
+        return self.input
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.made
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Node):
+    """Groups of the rows of a table's windows, by a process function."""
+
+    input: Node
+    query: WindowedQuery
+    made: tuple[Column, ...]
+
+    @property
+    def below(self) -> Node:
+        return self.input
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.made
+
+    @property
+    def emission(self) -> Emission:
+        return "window end"

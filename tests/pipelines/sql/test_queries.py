@@ -1,0 +1,246 @@
+"""Views, WITH, queries in brackets, hints, LIKE: each script means the same as a plain one, and has its definition."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.sql import Pipeline, SqlError, compile_script
+from tidegate.pipelines.sql.canonical import computes, insert_form, statements_of, table_form
+from tidegate.pipelines.sql.tree import TemporalJoin
+
+TABLES = """
+CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, age INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
+    WITH ('connector' = 'delta', 'path' = '/users');
+CREATE TABLE items (id INT PRIMARY KEY NOT ENFORCED, label STRING) WITH ('connector' = 'delta', 'path' = '/items');
+CREATE TABLE clicks (id INT, item INT, n BIGINT, r ROW<at TIMESTAMP(3), k INT>, p AS PROCTIME(),
+    WATERMARK FOR r.at AS r.at - INTERVAL '5' SECOND) WITH ('connector' = 'delta', 'path' = '/clicks');
+CREATE TABLE plain (id INT, item INT) WITH ('connector' = 'delta', 'path' = '/plain');
+CREATE TABLE made (id INT, a STRING, n BIGINT) WITH ('connector' = 'delta', 'path' = '/made');
+"""
+NOW = "FOR SYSTEM_TIME AS OF c.p"
+INTO = "INSERT INTO made SELECT c.id, u.name, c.n FROM"
+
+SAME: dict[str, tuple[str, str]] = {
+    "a view over the probe": (
+        "CREATE VIEW v AS SELECT id, item, n + 1 AS n, p FROM clicks WHERE item > 3;"
+        f"{INTO} v AS c JOIN users {NOW} AS u ON c.id = u.id WHERE u.age > 1",
+        "INSERT INTO made SELECT c.id, u.name, c.n + 1 FROM clicks AS c"
+        f" JOIN users {NOW} AS u ON c.id = u.id WHERE c.item > 3 AND u.age > 1",
+    ),
+    "a view over a view, with other names": (
+        "CREATE VIEW v (k, m, q) AS SELECT id, n, p FROM clicks WHERE item > 3;"
+        "CREATE TEMPORARY VIEW w AS SELECT q, k + 1 AS k, m FROM v WHERE k > 4;"
+        "INSERT INTO made SELECT k, u.name, m FROM w JOIN users FOR SYSTEM_TIME AS OF q AS u ON w.k = u.id",
+        "INSERT INTO made SELECT c.id + 1, u.name, c.n FROM clicks AS c"
+        f" JOIN users {NOW} AS u ON c.id + 1 = u.id WHERE c.item > 3 AND c.id > 4",
+    ),
+    "WITH": (
+        "INSERT INTO made WITH a AS (SELECT * FROM clicks WHERE item > 3), b (i, m, q) AS (SELECT id, n, p FROM a) "
+        "SELECT i, u.name, m FROM b JOIN users FOR SYSTEM_TIME AS OF b.q AS u ON b.i = u.id",
+        f"{INTO} clicks AS c JOIN users {NOW} AS u ON c.id = u.id WHERE c.item > 3",
+    ),
+    "a query in brackets, in another": (
+        f"{INTO} (SELECT id, n, p FROM (SELECT * FROM clicks WHERE item > 3)) AS c"
+        f" LEFT JOIN users {NOW} AS u ON c.id = u.id",
+        f"{INTO} clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id WHERE c.item > 3",
+    ),
+    "a name of WITH hides a table": (
+        "INSERT INTO made WITH plain AS (SELECT id, n FROM clicks) SELECT id, 'a', n FROM plain",
+        "INSERT INTO made SELECT id, 'a', n FROM clicks",
+    ),
+    "event time, in a field that a view takes out": (
+        "CREATE VIEW v AS SELECT id, r.at AS t, n FROM clicks;"
+        f"{INTO} v AS c JOIN users FOR SYSTEM_TIME AS OF c.t AS u ON c.id = u.id",
+        f"{INTO} clicks AS c JOIN users FOR SYSTEM_TIME AS OF c.r.at AS u ON c.id = u.id",
+    ),
+    "event time, in a row that a view names anew": (
+        "CREATE VIEW v AS SELECT id, r AS s, n FROM clicks;"
+        f"{INTO} v AS c JOIN users FOR SYSTEM_TIME AS OF c.s.at AS u ON c.id = u.id",
+        f"{INTO} clicks AS c JOIN users FOR SYSTEM_TIME AS OF c.r.at AS u ON c.id = u.id",
+    ),
+    "a view with a join, and another join": (
+        f"CREATE VIEW v AS SELECT u.name AS a, c.* FROM clicks AS c JOIN users {NOW} AS u ON c.id = u.id"
+        " WHERE u.age > 1;"
+        f"INSERT INTO made SELECT c.id, c.a || u.label, n FROM v AS c JOIN items {NOW} AS u ON c.item = u.id",
+        "INSERT INTO made SELECT c.id, x.name || u.label, n FROM clicks AS c"
+        f" JOIN users {NOW} AS x ON c.id = x.id JOIN items {NOW} AS u ON c.item = u.id WHERE x.age > 1",
+    ),
+    "a view over a build: WHERE is tested on the chosen version": (
+        "CREATE VIEW v AS SELECT name, id AS k FROM users WHERE age > 17;"
+        f"{INTO} clicks AS c LEFT JOIN v {NOW} AS u ON c.id = u.k AND u.name <> ''",
+        f"{INTO} clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id AND u.name <> '' AND u.age > 17",
+    ),
+    "what a view over a build computes is NULL where LEFT JOIN has no match": (
+        "CREATE VIEW v AS SELECT id, COALESCE(name, 'none') AS name FROM users;"
+        f"{INTO} clicks AS c LEFT JOIN v {NOW} AS u ON c.id = u.id AND u.name <> 'a'",
+        "INSERT INTO made SELECT c.id, CASE WHEN u.id IS NOT NULL THEN COALESCE(u.name, 'none') END, c.n"
+        f" FROM clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id AND COALESCE(u.name, 'none') <> 'a'",
+    ),
+    "a hint": (
+        "INSERT INTO made /*+ OPTIONS('gate.on-unmatched' = 'block') */"
+        f" SELECT c.id, u.name, c.n FROM clicks AS c JOIN users {NOW} AS u ON c.id = u.id",
+        f"{INTO} clicks AS c JOIN users {NOW} AS u ON c.id = u.id",
+    ),
+}
+
+
+def compiled(script: str, tables: str = TABLES) -> Pipeline:
+    return compile_script(tables + script, connectors=CONNECTORS)
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_a_script_with_views_means_the_same_as_the_plain_one(what: str) -> None:
+    written, plain = SAME[what]
+    made = compiled(written)
+    hinted = TABLES.replace("'path' = '/made'", "'path' = '/made', 'gate.on-unmatched' = 'block'")
+    same = compiled(plain, hinted if what == "a hint" else TABLES)
+    insert = made.insert("made")
+    assert insert_form(made, insert) == insert_form(same, same.insert("made"))
+    again = compile_script(statements_of(made, insert), connectors=CONNECTORS)
+    assert computes(again, again.insert("made")) == computes(made, insert)
+
+
+def test_a_call_of_proctime_in_a_view_is_a_time_attribute() -> None:
+    view = "CREATE VIEW c AS SELECT *, PROCTIME() AS p, CURRENT_TIMESTAMP AS now FROM plain;"
+    script = f"{view} INSERT INTO made SELECT c.id, u.name, 1 FROM c JOIN users {NOW} AS u ON c.id = u.id"
+    assert compiled(script).insert("made").time == "processing"
+    with pytest.raises(SqlError, match="`now` is no time attribute of c"):
+        compiled(script.replace("OF c.p", "OF c.now"))
+
+
+def test_the_tree_has_types_times_and_when_a_row_is_final() -> None:
+    tree = compiled(SAME["event time, in a field that a view takes out"][0]).insert("made").tree
+    assert tree is not None
+    assert [f"{column.name} {column.type}" for column in tree.columns] == ["id INT", "name STRING", "n BIGINT"]
+    assert (tree.emission, tree.scan.emission, tree.times) == ("rowtime", "as landed", {})
+    (join,) = [node for node in tree.nodes if isinstance(node, TemporalJoin)]
+    assert (join.input.times, join.build.alias) == ({"t": "event"}, "u")
+    assert [type(node).__name__ for node in tree.nodes] == ["Project", "TemporalJoin", "Project", "Scan"]
+
+
+def test_a_hint_overrides_the_options_of_a_table_and_hides_what_is_secret() -> None:
+    tables = """CREATE TABLE s (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'mysql-cdc', 'hostname' = 'a',
+        'username' = 'u', 'password' = '${P}', 'database-name' = 'd', 'table-name' = 't');"""
+    query = (
+        " AS c JOIN s /*+ OPTIONS('hostname' = 'b', 'password' = 'hidden') */ FOR SYSTEM_TIME AS OF c.p ON c.id = s.id"
+    )
+    made = compiled(f"{tables} INSERT INTO made SELECT c.id, '', 1 FROM clicks{query}")
+    assert table_form(made, made.table("s"))["source"]["hostname"] == "b"
+    assert "hidden" not in statements_of(made, made.insert("made"))
+    with pytest.raises(SqlError) as raised:
+        compiled(f"{tables} INSERT INTO made SELECT c.id, '', 1 FROM clicks{query.replace('hostname', 'hostnam')}")
+    assert "hidden" not in str(raised.value)
+    copied = compiled(f"{tables} CREATE TABLE u LIKE s; INSERT INTO made SELECT c.id, '', 1 FROM clicks{query}").table(
+        "u"
+    )
+    assert (copied.options["hostname"], copied.options["password"]) == ("a", "${P}"), "LIKE takes over no hint"
+
+
+def test_an_error_shows_the_view_beside_the_place_that_reads_it() -> None:
+    with pytest.raises(SqlError) as raised:
+        compiled("CREATE VIEW v AS SELECT id, item FROM clicks;\nINSERT INTO made (id, a) SELECT * FROM v")
+    assert str(raised.value).splitlines() == [
+        "script:10:33: type clash: column `a` of made is STRING, `item` is INT",
+        "  10 | INSERT INTO made (id, a) SELECT * FROM v",
+        "     |                                 ^",
+        "script:9:29: see also",
+        "  9 | CREATE VIEW v AS SELECT id, item FROM clicks;",
+        "    |                             ^^^^",
+        "  hint:  write the columns out, with CAST(item AS STRING)",
+        "  state: nothing was run",
+        "  next:  correct the script, then: tidegate explain SCRIPT",
+    ]
+
+
+LIKE = """
+CREATE TABLE base (id INT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), v AS id + 1, WATERMARK FOR at AS at)
+    WITH ('connector' = 'delta', 'path' = '/base');
+"""
+LIKES = {
+    "CREATE TABLE t (w INT) WITH ('path' = '/t') LIKE base": (
+        "CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), v AS id + 1, w INT, WATERMARK FOR at AS at)"
+        " WITH ('connector' = 'delta', 'path' = '/t')"
+    ),
+    "CREATE TEMPORARY TABLE t WITH ('connector' = 'scripted') LIKE base (EXCLUDING OPTIONS EXCLUDING GENERATED)": (
+        "CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), WATERMARK FOR at AS at)"
+        " WITH ('connector' = 'scripted')"
+    ),
+    "CREATE TABLE t LIKE base (EXCLUDING ALL INCLUDING OPTIONS)": (
+        "CREATE TABLE t (id INT, at TIMESTAMP(3)) WITH ('connector' = 'delta', 'path' = '/base')"
+    ),
+    "CREATE TABLE t (v AS id + 2, WATERMARK FOR at AS at - INTERVAL '1' SECOND)"
+    " LIKE base (OVERWRITING GENERATED OVERWRITING WATERMARKS EXCLUDING CONSTRAINTS)": (
+        "CREATE TABLE t (id INT, at TIMESTAMP(3), v AS id + 2, WATERMARK FOR at AS at - INTERVAL '1' SECOND)"
+        " WITH ('connector' = 'delta', 'path' = '/base')"
+    ),
+}
+
+
+@pytest.mark.parametrize("written", LIKES)
+def test_like_declares_what_flink_s_rules_say(written: str) -> None:
+    assert compiled(written, LIKE).table("t") == compiled(LIKES[written], LIKE).table("t")
+
+
+J = f"{NOW} AS u ON c.id = u.id"
+FOREIGN = [
+    "SELECT c.id, u.name, 1 FROM clicks AS c ⟦SEMI⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks ⟦SEMI⟧ JOIN users FOR SYSTEM_TIME AS OF p AS u ON item = u.id",
+    "SELECT c.id, u.name, 1 FROM clicks AS c LEFT ⟦SEMI⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks AS c LEFT ⟦ANTI⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks ⟦ANTI⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks ⟦ASOF⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks AS c ⟦RIGHT⟧ JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks AS c ⟦FULL⟧ OUTER JOIN users " + J,
+    "SELECT c.id, u.name, 1 FROM clicks AS c ⟦NATURAL⟧ JOIN users " + NOW,
+    "SELECT c.id, u.name, 1 FROM clicks AS c ⟦CROSS⟧ JOIN users",
+    "SELECT c.id, '', 1 FROM clicks AS c⟦,⟧ users",
+    "SELECT c.id, '', 1 FROM clicks AS c ⟦JOIN users⟧ AS u ON c.id = u.id",
+    "SELECT c.id, u.name, 1 FROM clicks AS c JOIN users FOR SYSTEM_TIME AS OF c.p AS u ⟦USING⟧ (id)",
+    "SELECT id, '', 1 ⟦INTO⟧ made FROM clicks",
+    "⟦FROM⟧ clicks SELECT id, '', 1",
+    "⟦TABLE⟧ clicks",
+    "SELECT ⟦DISTINCT⟧ id, '', 1 FROM clicks",
+    "SELECT TOP ⟦5⟧ id FROM clicks",
+    "SELECT * ⟦EXCEPT⟧ (id) FROM clicks",
+    "SELECT id, '', SUM(n) ⟦OVER⟧ (PARTITION BY id) FROM clicks",
+    "SELECT id, '', ⟦SUM(n)⟧ FROM clicks",
+    "SELECT id, '', 1 FROM clicks ⟦QUALIFY⟧ n = 1",
+    "SELECT id, '', 1 FROM clicks WHERE n > 1 ⟦QUALIFY⟧ n = 1",
+    "SELECT id, '', 1 FROM clicks ⟦MATCH_RECOGNIZE⟧ (PATTERN (a))",
+    "SELECT id, '', 1 FROM clicks ⟦PIVOT⟧ (SUM(n) FOR id IN (1))",
+    "SELECT id, '', 1 FROM clicks ⟦TABLESAMPLE⟧ (10 PERCENT)",
+    "SELECT id, '', 1 FROM clicks ⟦LATERAL⟧ VIEW explode(x)",
+    "SELECT id, '', 1 FROM ⟦UNNEST⟧(ARRAY[1])",
+    "SELECT id, '', 1 FROM clicks ⟦CROSS⟧ JOIN UNNEST(ARRAY[1])",
+    "SELECT id, '', 1 FROM clicks ⟦GROUP⟧ BY id",
+    "SELECT id, '', 1 FROM clicks ⟦HAVING⟧ id > 1",
+    "SELECT id, '', 1 FROM clicks ⟦WINDOW⟧ w AS (PARTITION BY id)",
+    "SELECT id, '', 1 FROM clicks ⟦ORDER⟧ BY id",
+    "SELECT id, '', 1 FROM clicks ⟦LIMIT⟧ 1",
+    "SELECT id, '', 1 FROM clicks ⟦OFFSET⟧ 1 ROW",
+    "SELECT id, '', 1 FROM clicks ⟦FETCH⟧ FIRST ROW ONLY",
+    "SELECT id, '', 1 FROM clicks ⟦UNION⟧ ALL SELECT id, '', 1 FROM plain",
+    "SELECT id, '', 1 FROM clicks ⟦INTERSECT⟧ SELECT id, '', 1 FROM plain",
+    "SELECT id, '', 1 FROM clicks ⟦MINUS⟧ SELECT id, '', 1 FROM plain",
+    "SELECT id, '', 1 FROM clicks WHERE ⟦EXISTS⟧ (SELECT 1 FROM plain)",
+    "SELECT id, '', 1 FROM clicks WHERE id IN ( ⟦SELECT⟧ id FROM plain)",
+    "SELECT id, '', 1 FROM clicks ⟦FOR⟧ UPDATE",
+    "SELECT id, '', 1 FROM clicks AS c ⟦CLUSTER⟧ BY id",
+    "SELECT id, '', 1 FROM clicks AS c WHERE n > 1 ⟦CONNECT⟧ BY id",
+]
+
+
+@pytest.mark.parametrize("query", FOREIGN)
+@pytest.mark.parametrize(
+    "where", ["INSERT INTO made {}", "CREATE VIEW w AS {}", "INSERT INTO made SELECT * FROM ({}) x"]
+)
+def test_what_nobody_reads_is_refused_at_its_place(query: str, where: str) -> None:
+    script = where.format(query)
+    if "(⟦" in script:  # a bracket that no SELECT follows is refused itself
+        script = script.replace("(⟦", "⟦(")
+    with pytest.raises(SqlError) as raised:
+        compiled(script.replace("⟦", "").replace("⟧", ""))
+    marked = TABLES + script
+    assert raised.value.line == marked[: marked.index("⟦")].count("\n") + 1
+    assert raised.value.column == script.index("⟦") + 1, str(raised.value)
