@@ -53,9 +53,10 @@ class JoinCompiler:
         )
 
     def after(self) -> Relation:
-        """The build for what comes after the join. What a view computes is NULL where LEFT JOIN has no match."""
+        """The build for what comes after the join. What is computed of it, by a view or as PROCTIME(), is NULL where
+        LEFT JOIN has no match."""
         key = f"{quoted(self.build.base)}.{quoted(self.build.table.primary_key[0])}"
-        if self.statement.kind != "LEFT" or self.build.defined is None:
+        if self.statement.kind != "LEFT":
             return self.build
 
         def null_without_match(value: Value) -> Value:
