@@ -175,9 +175,9 @@ def upkeep_spec(
 
 
 def _read(on: OnLake, insert: Insert) -> list[dg.AssetKey]:
-    """What an INSERT reads: source tables, and what processes publish."""
-    tables = {name: on.pipeline.process_of(name) for name in insert.inputs}
-    return [on.names.published(process) if process else on.names.source(name) for name, process in tables.items()]
+    """What an INSERT reads: source tables, and what others publish."""
+    tables = {name: on.pipeline.writer_of(name) for name in insert.inputs}
+    return [on.names.published(writer) if writer else on.names.source(name) for name, writer in tables.items()]
 
 
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:

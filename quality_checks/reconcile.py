@@ -145,7 +145,7 @@ def _differences(tables: Mapping[str, int | None], expected: Mapping[str, int], 
 
 def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     rows, upto = _where_rows_are(lake, pipeline, insert)
-    target, probe = pipeline.table(insert.target), Stream(lake, insert.probe).generation(rows.generation)
+    target, probe = pipeline.table(insert.target), Stream.of(lake, pipeline, insert.probe).generation(rows.generation)
     tables = {
         "probe": probe.there(upto),
         "target": logged_rows(lake.target_path(target)),
@@ -192,5 +192,5 @@ def _where_rows_are(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[Whe
         rows = found or where_rows_are(lake, insert.id, insert.probe, ())
         if rows == before:  # nothing landed since the epoch was looked up
             return rows, upto
-        newest = Stream(lake, insert.probe).generation(rows.generation).last
+        newest = Stream.of(lake, pipeline, insert.probe).generation(rows.generation).last
         upto = newest.epoch if newest else 0

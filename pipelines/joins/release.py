@@ -247,7 +247,7 @@ class Joining:
         insert, numbers, lookups = self.insert, self._groups[group], list[LookUp]()
         tested, plain = self._tested(numbers), set(self._copied.values())
         last = group == len(self._groups) - 1
-        not_packed = {*tested, "_instant", *(["_probe_time"] if last else [])}
+        not_packed = {*tested, "_instant", *(["_probe_time"] if last and not self.release.placed else [])}
         for number in numbers:
             join = insert.joins[number]
             keys, other = self._plain_keys(number) or [], None
@@ -266,7 +266,7 @@ class Joining:
         shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
-        missed = None if open_after or len(numbers) < len(insert.joins) else missed
+        missed = None if open_after or self.release.placed or len(numbers) < len(insert.joins) else missed
         return Pass(
             tuple(lookups),
             frozenset(not_packed),
@@ -284,7 +284,8 @@ class Joining:
         types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
         columns = {name: arrow_type(kind) for name, kind in probe.columns.items()}
         carrying = bool(columns) and probe.rows is not None
-        return Landed(alias, types, columns, probe.releasable, event, list(probe.shares), carrying)
+        timed = event or self.release.placed
+        return Landed(alias, types, columns, probe.releasable, timed, list(probe.shares), carrying)
 
     # --- SQL -----------------------------------------------------------------------------------------------------
     # Each step is a projection: SQL text takes Spark twice as long, and a view.

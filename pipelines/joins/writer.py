@@ -4,6 +4,8 @@ A staged row has the target's columns, then
 
     _op, _generation, _epoch           in every row
     _probe_epoch, _split, _offset      the probe row; NULL if published
+    _split, _offset, _rowtime          of a published row that statements read: its place (the split begins with the
+                                       probe's epoch) and its event time
     _probe                             the probe's own columns; only if quarantined
     _reason                            why it is quarantined; of a published row only with 'gate.proof'
     _violated                          the constraints that it violates (joins.violations), if the target has any
@@ -15,13 +17,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.frames import task_number
@@ -43,7 +46,7 @@ LOOKED_UP = 100_000
 class Release:
     """The epoch. `instant` (ms, UTC) is its PROCTIME(). `discard`: all rows are quarantined that would leave.
     `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be. `retained`: retention
-    has removed versions of a build."""
+    has removed versions of a build. `placed`: statements read the target, so its rows keep their place and time."""
 
     generation: int
     epoch: int
@@ -52,6 +55,7 @@ class Release:
     discard: bool = False
     late_upto: int | None = None
     retained: bool = False
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ class Writer:
         for name, column in (("_probe_epoch", "_epoch"), ("_split", "_split"), ("_offset", "_offset")):
             source, kind = name if name == "_probe_epoch" else f"_probe{name}", arrow_type(LAKE_COLUMNS[column])
             columns[name] = _as(own(source), kind) if quarantined else _nulls(size, kind)
+        if self.release.placed and not quarantined:
+            columns |= _placed(own)
         if quarantined and "_probe" in frame:
             columns["_probe"] = own("_probe")
         if quarantined or self.insert.proof:
@@ -167,6 +173,14 @@ class Writer:
             found[epoch], found[seq] = own(f"_build{number}_epoch").take(none), own(f"_build{number}_seq").take(none)
             matched &= met
         return {**found, "_matched": pa.array(matched)}
+
+
+def _placed(own: Callable[[str], pa.Array]) -> Frame:
+    """The place and the time of published rows: the split is named together with the epoch that the row landed in."""
+    epochs, splits = _as(own("_probe_epoch"), pa.int64()), own("_probe_split").cast(pa.string())
+    split = pc.binary_join_element_wise(epochs.cast(pa.string()), splits, "/")  # type: ignore[attr-defined]
+    time = own("_probe_time").cast(pa.timestamp("us", "UTC"))
+    return {"_split": split, "_offset": _as(own("_probe_offset"), pa.int64()), "_rowtime": time}
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

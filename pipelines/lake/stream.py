@@ -1,8 +1,7 @@
 """A table that statements read: its rows, and its log of what has landed and how complete that is.
 
 Callers name positions: a generation, and epochs of its watermark log. Only this module decides where these rows lie,
-how many there are, and what retention has removed of them. It serves the tables of sources and the outputs of
-processes; a target of several INSERTs needs such a log of its own first.
+how many there are, and what retention has removed of them. It serves the tables of sources and what statements publish.
 
 Nothing is cached here: each method reads what is committed now, at a cost that does not grow with the number of epochs.
 """
@@ -33,7 +32,8 @@ _REMOVED: tuple[CommitRole, ...] = ("retention-time", "retention-epoch", "retent
 
 @dataclass(frozen=True)
 class Stream:
-    """One table, over all its generations. `output`: the folder of a process's output; None for a source's table."""
+    """One table, over all its generations. `output`: the folder of what an INSERT or a process publishes; None for a
+    source's table."""
 
     lake: Lake
     name: str
@@ -42,8 +42,8 @@ class Stream:
     @classmethod
     def of(cls, lake: Lake, pipeline: Pipeline, name: str) -> Self:
         """A table that a statement of a script reads."""
-        own = pipeline.process_of(name)
-        return cls(lake, name, lake.target_path(pipeline.table(name)) if own else None)
+        target = pipeline.tables.get(name) if pipeline.writer_of(name) is not None else None
+        return cls(lake, name, None if target is None else lake.target_path(target))
 
     @property
     def path(self) -> Location:

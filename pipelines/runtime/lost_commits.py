@@ -168,7 +168,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 
-def refuse_lost_waiting(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan, waiting: int) -> None:
+def refuse_lost_waiting(probe: Stream, spark: Callable[[], SparkSession], plan: ReleasePlan, waiting: int) -> None:
     """Raise LakeError if the table of a probe lacks rows that landed up to the plan's epoch and were never released.
 
     Args:
@@ -176,31 +176,33 @@ def refuse_lost_waiting(lake: Lake, spark: Callable[[], SparkSession], plan: Rel
 
     An event-time release counts its rows in that table, so nothing else would show that some are gone.
     """
-    landed = Pin(plan.probe, plan.first.generation, plan.first.upto, 0)
-    if not lost_rows(lake, spark, landed):
+    if not _lost_rows(probe.generation(plan.first.generation), spark, plan.first.upto):
         return
-    there, _ = plan.releasable.measured(Stream(lake, plan.probe).path, spark)
+    there, _ = plan.releasable.measured(probe.path, spark)
     if there < waiting:
         what = f"{counted(waiting - there, 'row')} of {plan.probe} that {plan.insert} has not released"
-        raise _lost(Stream(lake, plan.probe).path, what, "the watermark log has them")
+        raise _lost(probe.path, what, "the watermark log has them")
 
 
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
     """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
     retention; 0 if an older lake has not stored how many were removed."""
-    own = Stream(lake, pin.table).generation(pin.generation)
+    return _lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
+
+
+def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
     table, removed = own.stream.table, own.removed
     if removed.rows is None and not removed.nothing:
         return 0
-    landed = own.landed(0, pin.epoch)
+    landed = own.landed(0, upto)
     if landed == 0:
         return 0
     if table is None:
         there = 0
     else:
-        there = _there(own, table.version(), pin.epoch)
+        there = _there(own, table.version(), upto)
         if there is None:
-            there = own.at(spark(), pin.epoch).count()
+            there = own.at(spark(), upto).count()
     return max(landed - there - (removed.rows or 0), 0)
 
 

@@ -64,13 +64,20 @@ def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
 
 
 def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
-    """The statements that an INSERT needs, and the INSERT itself: a script by which its epochs can be recomputed.
-    Nothing secret is in it. Empty for a process."""
+    """The statements that an INSERT needs, those that write what it reads among them, and the INSERT itself: a script
+    by which its epochs can be recomputed. Nothing secret is in it. Empty for a process."""
     if isinstance(insert, ProcessInsert):
         return ""
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
-    return f"{sets}{_declared_in(pipeline, [insert.probe, *insert.builds, insert.target])}{insert.with_views};\n"
+    chain = [insert]
+    while (writer := pipeline.writer_of(chain[0].probe)) is not None:
+        chain.insert(0, writer)
+    names = [name for each in chain for name in (each.probe, *each.builds, each.target)]
+    views = dict.fromkeys(view for each in chain for view in each.views)
+    return (
+        sets + _declared_in(pipeline, names) + "".join(f"{text};\n" for text in (*views, *(one.sql for one in chain)))
+    )
 
 
 def statement_of(pipeline: CompiledScript, table: str) -> str:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.sql.functions.user import UserFunctions
+from tidegate.pipelines.sql.inserts.chains import Chains
 from tidegate.pipelines.sql.inserts.queries import Binder, Named
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
@@ -134,7 +136,7 @@ def compile_script(
     quarantined = targets if given.get(NOT_NULL_ENFORCER) == "DROP" else set()
     declared: dict[str, Declared] = {}
     views, uses = dict[str, Named](), list[Use]()
-    inserts: list[tuple[InsertInto, Insert]] = []
+    chains = Chains(source, targets)
     for statement in with_hints(source, statements):
         try:
             if isinstance(statement, CreateTable):
@@ -142,21 +144,18 @@ def compile_script(
             elif isinstance(statement, CreateFunction):
                 functions.declare(statement)
             elif isinstance(statement, InsertInto):
-                binder = Binder(source, declared, views, functions)
-                insert = InsertStatement(source, statement, binder)
-                windowed = statement.query.window is not None
-                made = WindowedCompiler(insert).compile() if windowed else insert.compile()
-                inserts.append((statement, made))
-                uses += [Use(statement.target, "sink"), *binder.uses]
+                chains.add(statement, partial(_insert, statement, chains, dict(declared), dict(views), functions, uses))
             elif isinstance(statement, View) and not _there(source, statement, declared, views):
-                Binder(source, declared, views, functions).view(statement, {}, None, statement.name.span)
+                binder = Binder(source, declared, views, functions, chains, waits=False)
+                binder.view(statement, {}, None, statement.name.span)
                 views[statement.name.text] = Named(statement, {})
             continue
         except RecursionError:
             pass
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
-    found = roles(source, inserts, uses, declared)
+    chains.require_all()
+    found = roles(source, chains.done, uses, declared)
     read = {part.name for table in found for part in declared[table].table.parts}
     tables = {
         table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
@@ -165,7 +164,7 @@ def compile_script(
     return Pipeline(
         name=name,
         tables=tables,
-        inserts=tuple(insert for _, insert in inserts),
+        inserts=tuple(insert for _, insert in chains.done),
         script=source.text,
         functions=functions.declared,
         auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
@@ -191,13 +190,20 @@ def _there(
     raise source.error(statement.name.span, what, hint)
 
 
-def _view(
-    source: Source, view: View, declared: Mapping[str, Declared], views: dict[str, Named], functions: UserFunctions
-) -> None:
-    """Declare a view, whose errors are found here."""
-    if not _there(source, view, declared, views):
-        Binder(source, declared, views, functions).view(view, {}, None, view.name.span)
-        views[view.name.text] = Named(view, {})
+def _insert(
+    statement: InsertInto,
+    chains: Chains,
+    declared: Mapping[str, Declared],
+    views: Mapping[str, Named],
+    functions: UserFunctions,
+    uses: list[Use],
+) -> tuple[InsertInto, Insert]:
+    """An INSERT over what stands before it. Adds the tables that it names to `uses`. Raises SqlError, NotWritten."""
+    binder = Binder(chains.source, declared, views, functions, chains)
+    insert = InsertStatement(chains.source, statement, binder)
+    made = WindowedCompiler(insert).compile() if statement.query.window is not None else insert.compile()
+    uses += [Use(statement.target, "sink"), *binder.uses]
+    return statement, made
 
 
 def _declare(

@@ -218,6 +218,14 @@ class CompiledScript:
         """The process that writes this table."""
         return next((insert for insert in self.processes if table in insert.outputs), None)
 
+    def writer_of(self, table: str) -> Insert | None:
+        """The INSERT or process that writes this table; None for a source."""
+        return next((insert for insert in self.inserts if table in insert.outputs), None)
+
+    def readers_of(self, insert: Insert) -> tuple[Insert, ...]:
+        """The INSERTs and processes that read what this one publishes."""
+        return tuple(each for each in self.inserts if set(each.inputs) & set(insert.outputs))
+
     def generators(self, table: str) -> list[WatermarkGeneratorBuilder]:
         """The generators that processes were given for this table, which all find its event time in the same way."""
         inputs = [item for insert in self.processes for item in insert.process.inputs]

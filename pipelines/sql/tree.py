@@ -69,11 +69,18 @@ end."""
 
 @dataclass(frozen=True)
 class Declared:
-    """A table, its connector, and the statement that declares it."""
+    """A table, its connector, and the statement that declares it. `is_target`: a query reads what an INSERT of the
+    script publishes in it."""
 
     table: Table
     spec: ConnectorSpec
     statement: CreateTable
+    is_target: bool = False
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether it has inserts only; a target is read only where it does."""
+        return self.is_target or self.spec.only_grows(self.table.options)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.pipelines.joins.outcome import MASK
+from tidegate.pipelines.runtime.epochs.target_log import PLACED
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
 from tidegate.pipelines.text import counted
@@ -71,7 +72,8 @@ def columns(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     problems: list[str] = []
     wanted = {column.name for column in staged.target.stored_columns}
-    proof = set(staged.insert.proof_columns)
+    places = set(PLACED) if any("_rowtime" in footer.columns for footer in evidence.footers) else set()
+    proof = {*staged.insert.proof_columns, *places}
     for disposition, table in evidence.tables.items():
         more = EXTRA if disposition == "quarantine" else proof
         lacking = sorted((wanted | OWN | more) - set(table))

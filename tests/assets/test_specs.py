@@ -41,6 +41,22 @@ def test_the_three_nodes_of_an_insert_follow_each_other(graph: Any):
     assert all(graph.get(dg.AssetCheckKey(key("enriched_click_staged"), name)).blocking for name in GATE)
 
 
+def test_a_statement_that_reads_anothers_target_follows_it(tmp_path: Path):
+    script = compile_script(
+        "CREATE TABLE clicks (id INT) WITH ('connector' = 'scripted');"
+        "CREATE TABLE clean (id INT) WITH ('connector' = 'scripted');"
+        "CREATE TABLE seen (id INT) WITH ('connector' = 'scripted');"
+        "INSERT INTO seen SELECT id FROM clean; INSERT INTO clean SELECT id FROM clicks WHERE id > 0",
+        name="clicks",
+    )
+    graph = build_pipeline_definitions(script, lake=tmp_path / "lake").resolve_asset_graph()
+    assert graph.get(key("seen_staged")).parent_keys == {key("clean")}
+    assert graph.get(key("clean")).parent_keys == {key("clean_staged")}
+    assert graph.get(key("seen_staged")).metadata["dagster/column_lineage"].deps_by_column["id"] == [
+        dg.TableColumnDep(key("clean"), "id")
+    ]
+
+
 def test_the_schema_is_the_scripts(graph: Any):
     schema = graph.get(key("user_info")).metadata["dagster/column_schema"]
     assert [(column.name, column.type, column.description) for column in schema.columns] == [

@@ -293,6 +293,12 @@ class ReleasePlan:
         """Whether it replaces another published epoch."""
         return self.generation == other.generation and any(low <= other.epoch <= up for low, up in self.replaces)
 
+    def without_rows(self) -> Self:
+        """The same plan, of which it is known that no row is in it: it only says how far its statement has come."""
+        return replace(
+            self, takes=tuple(replace(item, rows=0, fresh=(), again=(), rows_again=0) for item in self.takes)
+        )
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     @property
@@ -394,8 +400,7 @@ class ReleasePlan:
         it would have released first goes on waiting."""
         if not self.looks_back:
             return self
-        takes = tuple(replace(item, rows=0, fresh=(), again=(), rows_again=0) for item in self.takes)
-        return replace(self, takes=takes, lots=(), replaces=())
+        return replace(self.without_rows(), lots=(), replaces=())
 
     def answers(self, request: Asked) -> bool:
         """Whether it is the plan that a request asks for."""

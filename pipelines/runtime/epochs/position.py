@@ -176,7 +176,7 @@ class InsertOnLake:
 
     @property
     def probe(self) -> Stream:
-        return Stream(self.lake, self.insert.probe)
+        return Stream.of(self.lake, self.pipeline, self.insert.probe)
 
     @property
     def target_path(self) -> Location:

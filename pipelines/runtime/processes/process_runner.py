@@ -318,11 +318,9 @@ class ProcessRunner(InsertRunner):
     def _places(self) -> list[Location]:
         return [self.lake.state_path(self.insert), *super()._places]
 
-    def completed(self, plan: ReleasePlan) -> list[int]:
-        lake = self.lake
-        names = [target.log_name for target in self.targets]
-        logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in names]
-        return [*logged, *super().completed(plan)]
+    @property
+    def is_logged(self) -> bool:
+        return True
 
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         found: list[FileCommit] = []

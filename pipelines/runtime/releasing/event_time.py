@@ -15,9 +15,10 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+from tidegate.pipelines.runtime.epochs.target_log import is_read, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
@@ -68,6 +69,8 @@ class EventTimePlanner(ReleasePlanner):
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
+            if is_read(self.on_lake) and tells(self.on_lake, plan := plan.without_rows()):
+                return plan
             reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
             return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())
         if rows > self.on_lake.max_rows:
@@ -87,7 +90,7 @@ class EventTimePlanner(ReleasePlanner):
         plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
         every = replace(span, watermark=MAX_TIMESTAMP).takes(plan.first.after, plan.first.upto)
         everything = replace(plan, takes=(replace(plan.first, fresh=every),))
-        refuse_lost_waiting(self.on_lake.lake, self.spark, everything, seen.waiting)
+        refuse_lost_waiting(self.on_lake.probe, self.spark, everything, seen.waiting)
         return plan
 
     def reach(self, last: ReleasePlan | None) -> int:
@@ -203,7 +206,7 @@ class EventTimePlanner(ReleasePlanner):
         there. The last watermark of an input that has become idle since then counts, as it was emitted before
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
-        rows[self.on_lake.insert.probe] = landed
+        rows[self.on_lake.insert.probe] = self._unheld(landed)
         states: dict[Hashable, tuple[Watermark, bool]] = {table: row.status for table, row in rows.items()}
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
         emitted = [
@@ -216,6 +219,13 @@ class EventTimePlanner(ReleasePlanner):
         found = status.watermark.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
+
+    def _unheld(self, landed: WatermarkRow) -> WatermarkRow:
+        """The status of the probe. A target whose newest epoch is not published counts as active: what the gate holds
+        must not be passed over as idle."""
+        writer = self.on_lake.pipeline.writer_of(self.on_lake.insert.probe)
+        planned = self.on_lake.lake.epochs.last(insert_owner(writer.id)) if writer and landed.idle else None
+        return replace(landed, idle=False) if planned is not None and planned.epoch > landed.epoch else landed
 
     def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
         """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""

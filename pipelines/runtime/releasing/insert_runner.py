@@ -175,7 +175,15 @@ class InsertRunner(InsertOnLake, ABC):
         """The last epoch of the plan's generation that has each of the commits that follow publishing."""
         lake = self.lake
         sinks = [sink_of(target, lake.target_path(target)) for target in self.targets]
-        return [sink.committed(notified_by(lake, plan)) for sink in sinks if isinstance(sink, EpochListener)]
+        notified = [sink.committed(notified_by(lake, plan)) for sink in sinks if isinstance(sink, EpochListener)]
+        names = [target.log_name for target in self.targets] if self.is_logged else []
+        logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in names]
+        return [*logged, *notified]
+
+    @property
+    @abstractmethod
+    def is_logged(self) -> bool:
+        """Whether its outputs have a log of their own, by which statements read them."""
 
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
@@ -235,6 +243,15 @@ class InsertRunner(InsertOnLake, ABC):
                 where=f"line {self.insert.location.line} of the script",
                 state="nothing was released",
                 next_command=NextCommand("run", does="without --from and --to"),
+            )
+        readers = " and ".join(reader.id for reader in self.pipeline.readers_of(self.insert))
+        if readers or self.is_logged:
+            raise PlanningError(
+                f"{readers or 'a statement'} reads {self.insert.target}, so none of its rows can be released anew: "
+                f"what {readers or 'it'} has made of them would stay",
+                where=f"line {self.insert.location.line} of the script",
+                state="nothing was released; what is published stays",
+                next_command=NextCommand("run", does="releases what is new"),
             )
         unfinished = self._unfinished(position)
         if unfinished is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, Literal
 
 from py4j.protocol import Py4JError
@@ -23,7 +23,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Joining, Probe
 from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, dealt, row_groups
-from tidegate.pipelines.joins.writer import Release, Staged
+from tidegate.pipelines.joins.writer import Release, Staged, merged
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
@@ -32,8 +32,9 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
-from tidegate.pipelines.runtime.epochs.commits import Commit
+from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
+from tidegate.pipelines.runtime.epochs.target_log import PLACED, is_read, log_row
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine import PROBE, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.doubled import doubled
@@ -107,16 +108,23 @@ class JoinRunner(InsertRunner):
             return EventTimePlanner(self, self.clock, self.spark, self.environment)
         return ProcessingTimePlanner(self, self.clock)
 
+    @cached_property
+    def is_logged(self) -> bool:
+        return is_read(self)
+
     def write(self, plan: ReleasePlan) -> StagedRow:
-        """Join the plan's probe rows at its pins and write them; the row that describes the files."""
-        spark, insert, pipeline = self.spark(), self.insert, self.pipeline
-        published = {**TARGET_COLUMNS, **insert.proof_columns}
-        self._prepare(self.target, published, probe_column(pipeline.table(insert.probe)), [PROBE])
+        """Join the plan's probe rows at its pins and write them; the row that describes the files. An epoch without
+        rows needs no Spark, once there is a target."""
+        insert, pipeline = self.insert, self.pipeline
+        published = {**TARGET_COLUMNS, **insert.proof_columns, **(PLACED if self.is_logged else {})}
+        if plan.first.parts or plan.joined or plan.discards or self.never_staged:
+            self.spark()  # types are read by it
+            self._prepare(self.target, published, probe_column(pipeline.table(insert.probe)), [PROBE])
         attempt = plan.new_attempt()
         folders = self.lake.new_attempt(self.target, insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
             try:
-                staged = self._written(spark, plan, folders)
+                staged = self._written(plan, folders)
             except (PySparkException, Py4JError) as error:
                 if RowsTooWide.__name__ not in str(error) or self.target_path in self.wide:
                     raise
@@ -126,7 +134,7 @@ class JoinRunner(InsertRunner):
             raise LakeError(
                 f"{plan.probe} has several rows of one place (epoch, op, split, offset), or none, so "
                 f"{count(staged.unclear, 'quarantined row')} of epoch {plan.epoch} cannot be identified",
-                where=str(Stream(self.lake, plan.probe).path),
+                where=str(Stream.of(self.lake, self.pipeline, plan.probe).path),
                 state="nothing of the epoch is staged",
                 next_command=VERIFY,
             )
@@ -149,12 +157,11 @@ class JoinRunner(InsertRunner):
             facts={name: value for name, value in found.items() if "@" in name and ":" not in name},
         )
 
-    def _written(self, spark: SparkSession, plan: ReleasePlan, folders: Mapping[str, Location]) -> Staged:
+    def _written(self, plan: ReleasePlan, folders: Mapping[str, Location]) -> Staged:
         """Write the plan's rows; returns the names of the files, and what was counted."""
         insert, pipeline = self.insert, self.pipeline
         # A discard takes no row; the probe of what it gives up may not be in the script any more.
         probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
-        builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
         release = Release(
             plan.generation,
             plan.epoch,
@@ -162,9 +169,14 @@ class JoinRunner(InsertRunner):
             plan.on_unmatched,
             plan.kind == "discard",
             plan.late_upto,
-            any(build.horizon is not None for build in builds.values()),
+            any(pin.horizon is not None for pin in plan.pins),
+            self.is_logged,
         )
-        rows = self._probe(spark, plan, Stream(self.lake, probe))
+        if not (plan.first.parts or plan.joined):
+            return merged([], insert, release)
+        spark = self.spark()
+        builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
+        rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(pipeline.table(plan.probe)))
         wide = self.target_path in self.wide
@@ -204,7 +216,8 @@ class JoinRunner(InsertRunner):
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
-        return [quarantine, target, *self._notifications(target)]
+        log = [LogCommit(log_row(self, plan, staged.counts["to:publish"]))] if self.is_logged else []
+        return [quarantine, target, *log, *self._notifications(target)]
 
     def _instead_of(self, plan: ReleasePlan, role: Literal["publish", "quarantine"]) -> Epochs:
         """The epochs that a backfill replaces in one table, and how many rows they have there."""

@@ -73,13 +73,14 @@ def swap(lake: Lake, pipeline: Pipeline, insert: str, generation: int, leases: L
     _require_beside(found, generation)
     if found.pending not in (None, generation):
         raise _pending(found)
-    if isinstance(own, ProcessInsert):
+    if isinstance(own, ProcessInsert) or pipeline.readers_of(own):
+        kind = "process" if isinstance(own, ProcessInsert) else "INSERT"
         raise PlanningError(
-            f"{found.statement} is a process: readers of its outputs would meet the rows of generation {generation} "
-            "after those of the one before it",
-            where=f"process {found.statement}",
+            f"{found.statement} is {'a process' if kind == 'process' else 'read by others'}: readers of its outputs "
+            f"would meet the rows of generation {generation} after those of the one before it",
+            where=f"{kind} {found.statement}",
             state=f"nothing was swapped; generation {generation} goes on beside the current one",
-            next_command="declare the process once more under another name, and let its readers read that",
+            next_command=f"declare the {kind} once more under another name, and let its readers read that",
         )
     name = name_of(found.statement, generation)
     leases.acquire(insert_owner(name))

@@ -356,7 +356,7 @@ class Proof:
     @property
     def _places(self) -> dict[str, Location]:
         """Every table that is read."""
-        tables = {f"table {table}": Stream(self.lake, table).path for table in sorted(self._tables)}
+        tables = {f"table {table}": Stream.of(self.lake, self.pipeline, table).path for table in sorted(self._tables)}
         return tables | {"target": self.lake.target_path(self.target), "quarantine": self.quarantine}
 
     @property
@@ -438,7 +438,7 @@ class Proof:
         """One row per epoch, place and kind: `_extra` (true: missing), `_rows`, `_keys`."""
         frames = {
             "releases": spark.createDataFrame(release_rows(self.insert, plans)),
-            "probe": Stream(self.lake, self.insert.probe).rows(spark),
+            "probe": Stream.of(self.lake, self.pipeline, self.insert.probe).rows(spark),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.quarantine),
             "counted": spark.createDataFrame(_counted(batch)),

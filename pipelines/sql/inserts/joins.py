@@ -53,9 +53,10 @@ class JoinCompiler:
         )
 
     def after(self) -> Relation:
-        """The build for what comes after the join. What a view computes is NULL where LEFT JOIN has no match."""
+        """The build for what comes after the join. What is computed of it, by a view or as PROCTIME(), is NULL where
+        LEFT JOIN has no match."""
         key = f"{quoted(self.build.base)}.{quoted(self.build.table.primary_key[0])}"
-        if self.statement.kind != "LEFT" or self.build.defined is None:
+        if self.statement.kind != "LEFT":
             return self.build
 
         def null_without_match(value: Value) -> Value:
@@ -153,7 +154,7 @@ class JoinCompiler:
 
     def _check_time(self, time: TimeAttribute) -> None:
         probe, build, spec = self._probe.table, self.build.table, self.left.scan.declared.spec
-        if time == "processing" and not spec.only_grows(probe.options):
+        if time == "processing" and not self.left.scan.declared.only_grows:
             for problem in spec.check(with_role(probe, "probe")):
                 raise self.source.error(self.statement.time.span, f"{spec.name}: {problem}")
             what = f"a processing-time join needs a probe that only grows; {probe.name} has updates"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from tidegate.pipelines.sql.functions.user import UserFunctions
+from tidegate.pipelines.sql.inserts.chains import Chains
 from tidegate.pipelines.sql.inserts.joins import JoinCompiler
 from tidegate.pipelines.sql.model import Condition
 from tidegate.pipelines.sql.roles import Use
@@ -37,12 +38,21 @@ class Named(NamedTuple):
 
 class Binder:
     """Binds the query of one INSERT, or of one view. `uses`: the tables that it reads; `views`: the script's views that
-    it reads, those that others read first. Every method raises SqlError."""
+    it reads, those that others read first. `waits`: a target that it reads must have its INSERT compiled, or NotWritten
+    is raised. Every method raises SqlError."""
 
     def __init__(
-        self, source: Source, declared: Mapping[str, Declared], known: Mapping[str, Named], functions: UserFunctions
+        self,
+        source: Source,
+        declared: Mapping[str, Declared],
+        known: Mapping[str, Named],
+        functions: UserFunctions,
+        chains: Chains,
+        *,
+        waits: bool = True,
     ) -> None:
         self.source, self.declared, self.known, self.functions = source, declared, known, functions
+        self.chains, self._waits = chains, waits
         self.uses: list[Use] = []
         self.views: dict[str, View] = {}
         self._taken: set[str] = set()
@@ -67,13 +77,14 @@ class Binder:
     def read(self, use: TableUse, clause: str) -> Declared:
         """A table that can be read."""
         found = self.table(use.table)
-        if not found.spec.source:
-            what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
-            raise self.source.error(use.table.span, what)
         role, own = ("probe" if clause == "FROM" else "build"), use.table.span
         at, of = (self._open[0][1], own) if self._open else (own, None)
+        target = self.chains.read(found, self.declared, clause, own, of and at, waits=self._waits)
+        if target is None and not found.spec.source:
+            what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
+            raise self.source.error(use.table.span, what)
         self.uses.append(Use(Name(use.table.text, at), role, of))
-        return found
+        return target or found
 
     def named_once(self, use: TableUse, relations: Sequence[Relation]) -> None:
         """No two tables of a query have one name."""

@@ -41,7 +41,7 @@ class InsertStatement:
         target, query = self.target(), self.statement.query
         tree = self.binder.query(query, {})
         probe = tree.scan.declared
-        if not tree.joins and not probe.spec.only_grows(probe.table.options):
+        if not tree.joins and not probe.only_grows:
             raise self.error(
                 query.probe.table.span,
                 f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",

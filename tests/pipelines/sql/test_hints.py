@@ -25,14 +25,8 @@ NAMED = """
 INSERT INTO named SELECT c.item, u.name FROM {clicks} LEFT JOIN users FOR SYSTEM_TIME AS OF c.p AS u ON c.id = u.id
 """
 FIRST = NAMED.format(clicks="clicks AS c")
-READ_AGAIN = "CREATE TABLE named_again (item INT, name STRING) WITH ('connector' = 'delta', 'path' = '/data/named');"
 
 FOLLOWED = {
-    "a target that is read": (
-        FIRST + "; INSERT INTO shown SELECT item, name FROM named",
-        "read it by a second table",
-        READ_AGAIN + FIRST + "; INSERT INTO shown SELECT item, name FROM named_again",
-    ),
     "a table in two roles": (
         "CREATE TABLE k (id INT PRIMARY KEY NOT ENFORCED, v STRING, p AS PROCTIME()) WITH ('connector' = 'filesystem',"
         " 'path' = 'k', 'format' = 'json'); INSERT INTO shown SELECT a.id, b.v FROM k AS a "

@@ -244,3 +244,13 @@ def test_what_nobody_reads_is_refused_at_its_place(query: str, where: str) -> No
     marked = TABLES + script
     assert raised.value.line == marked[: marked.index("⟦")].count("\n") + 1
     assert raised.value.column == script.index("⟦") + 1, str(raised.value)
+
+
+def test_proctime_of_a_build_is_null_where_left_join_has_no_match() -> None:
+    pipeline = compile_script(
+        "CREATE TABLE clicks (id INT, p AS PROCTIME()) WITH ('connector' = 'scripted');"
+        "CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, seen AS PROCTIME()) WITH ('connector' = 'scripted');"
+        "CREATE TABLE made (id INT, seen TIMESTAMP_LTZ(3)) WITH ('connector' = 'scripted');"
+        f"INSERT INTO made SELECT c.id, u.seen FROM clicks AS c LEFT JOIN users {NOW} AS u ON u.id = c.id"
+    )
+    assert "(NOT (`u`.`id` IS NULL)) THEN _instant" in pipeline.inserts[0].projections[1].expression

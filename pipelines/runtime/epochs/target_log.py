@@ -1,0 +1,108 @@
+"""A target's log of its own, by which statements read it as they read a source: a row for each published epoch, with
+the watermark of what is published up to it (FLIP-326: a watermark goes through a statement).
+
+In event time it is what the releases have reached; else the combined status of the inputs, as of the epochs up to which
+the plan has read them, and never the instant: otherwise it would move at each look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidegate.pipelines.errors import PlanningError
+from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+
+PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
+"""What a published row has beside TARGET_COLUMNS where statements read its target: its place within the epoch, and its
+event time; NULL where it has none."""
+
+
+def is_read(on: InsertOnLake) -> bool:
+    """Whether statements read the target. One that was ever read stays so: a log with a gap would hide rows from a
+    reader that comes back."""
+    return bool(on.pipeline.readers_of(on.insert)) or on.lake.watermarks.last(on.target.log_name) is not None
+
+
+def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
+    """The row of an epoch that has published `rows`. It follows from the plan, and from the logs up to it."""
+    earlier = on.lake.watermarks.newest_first(on.target.log_name, generation=plan.generation, upto=plan.epoch - 1)
+    before = next(iter(earlier), None)
+    status, idle = _status(on, plan, before)
+    return WatermarkRow(
+        owner=on.target.log_name,
+        generation=plan.generation,
+        epoch=plan.epoch,
+        landed_at=plan.instant,
+        rows=rows,
+        timestamp=status.timestamp,
+        use_processing_time=status.use_processing_time,
+        idle=idle,
+    )
+
+
+def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
+    """Whether a plan without rows would tell readers of the target something new."""
+    row, last = log_row(on, plan, 0), on.lake.watermarks.last(on.target.log_name)
+    known = (MIN_TIMESTAMP, False, False) if last is None else (last.timestamp, last.use_processing_time, last.idle)
+    return (row.timestamp, row.use_processing_time, row.idle) != known
+
+
+def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) -> tuple[Watermark, bool]:
+    """The watermark of what is published with a plan, and whether all inputs are idle."""
+    reached = before.timestamp if before else MIN_TIMESTAMP
+    inputs = {table: row for (table, _), row in _inputs(on, plan).items()}
+    idle = bool(inputs) and all(row.idle for row in inputs.values())
+    known: dict[str, int] = {}
+    if before is not None and any(row.idle for row in inputs.values()):
+        stored = on.lake.epochs.rows(plan.owner, generation=plan.generation, epoch=before.epoch)
+        known = {table: row.timestamp for each in stored for (table, _), row in _inputs(on, stored_plan(each)).items()}
+    states: dict[Hashable, tuple[Watermark, bool]] = {table: row.status for table, row in inputs.items()}
+    emitted = [table for table, row in inputs.items() if row.timestamp > known.get(table, MIN_TIMESTAMP)]
+    combined = CombinedWatermarkStatus(list(inputs), last=Watermark(reached))
+    combined.input_all(states, emitted)
+    found = plan.complete_until(combined.watermark)
+    return (found if found.use_processing_time else Watermark(max(reached, found.timestamp))), idle
+
+
+def _inputs(on: InsertOnLake, plan: ReleasePlan) -> dict[tuple[str, int], WatermarkRow]:
+    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+    read += [(item.table, item.generation, item.upto) for item in plan.takes]
+    rows = {(name, number): Stream(on.lake, name).generation(number).epoch(epoch) for name, number, epoch in read}
+    return {place: row for place, row in rows.items() if row is not None}
+
+
+def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
+    """Raise PlanningError where a statement reads a target that has published rows without their places, as nobody
+    could tell one from another; and where what was a target is read as a source now, or the other way round. Nothing
+    was written."""
+    for name in dict.fromkeys(name for insert in pipeline.inserts for name in insert.inputs):
+        table, target = pipeline.table(name), pipeline.writer_of(name) is not None
+        was_source, was_target = lake.epochs.last(name) is not None, lake.watermarks.last(name) is not None
+        if was_source if target else was_target and not was_source:
+            kinds = ("a source of its own", "the target of an INSERT")
+            raise PlanningError(
+                f"{name} was {kinds[not target]} in this lake, and the script has it as {kinds[target]}",
+                where=f"line {table.location.line} of the script",
+                state="nothing was planned or released; what is published stays",
+                next_command=f"give the table another name than {name}, or put the statement back",
+            )
+    for insert in pipeline.inserts:
+        readers = pipeline.readers_of(insert)
+        if not readers or lake.staged.last(insert_owner(insert.id)) is None:
+            continue
+        table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
+        if table is not None and not PLACED.keys() <= {field.name for field in table.schema().fields}:
+            names = " and ".join(reader.id for reader in readers)
+            raise PlanningError(
+                f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "
+                "statement can begin to read it",
+                where=f"line {readers[0].location.line} of the script",
+                state="nothing was planned or released; what is published stays",
+                next_command=f"declare {insert.target} once more under another name, INSERT INTO that as well, and let "
+                f"{names} read it   (it is filled from the first row)",
+            )

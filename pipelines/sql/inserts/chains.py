@@ -1,0 +1,121 @@
+"""Statements that read one another's targets: what a target must be to be read, and the order of the statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from tidegate.pipelines.connectors.table import Table, WatermarkSpec
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
+from tidegate.pipelines.sql.roles import read_back
+from tidegate.pipelines.sql.tree import Declared
+from tidegate.pipelines.syntax.source import Source, Span
+from tidegate.pipelines.syntax.statements import InsertInto
+from tidegate.pipelines.syntax.types import quoted
+
+
+class NotWritten(Exception):
+    """A statement reads, at a place, a target whose INSERT is not compiled yet."""
+
+    def __init__(self, target: str, at: Span) -> None:
+        super().__init__(target)
+        self.target, self.at = target, at
+
+
+Compile = Callable[[], tuple[InsertInto, Insert]]
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The INSERTs of a script, each behind the one whose target it reads, and else as they are written. `targets`: of
+    all of them."""
+
+    source: Source
+    targets: Collection[str]
+    done: list[tuple[InsertInto, Insert]] = field(default_factory=list)
+    _written: dict[str, Insert] = field(default_factory=dict)
+    _waiting: list[tuple[NotWritten, InsertInto, Compile]] = field(default_factory=list)
+
+    def add(self, statement: InsertInto, compiled: Compile) -> None:
+        """Compile the next INSERT, or leave it until the target that it reads is written. Raises SqlError."""
+        try:
+            _, insert = made = compiled()
+        except NotWritten as reads:
+            self._waiting.append((reads, statement, compiled))
+            return
+        self.done.append(made)
+        self._written.setdefault(insert.target, insert)
+        for each in [each for each in self._waiting if each[0].target == insert.target]:
+            self._waiting.remove(each)
+            self.add(*each[1:])
+
+    def require_all(self) -> None:
+        """Raise SqlError where statements read one another's targets in a circle."""
+        if not self._waiting:
+            return
+        reads = {statement.target.text: each for each, statement, _ in self._waiting}
+        circle, name = list[str](), next(iter(reads))
+        while name not in circle:
+            circle.append(name)
+            name = reads[name].target
+        circle = circle[circle.index(name) :]
+        lines = ", ".join(f"line {self.source.location(reads[name].at.start).line}" for name in circle)
+        what = f"{' reads '.join([*circle, circle[0]])}: no row could ever enter this circle ({lines})"
+        raise self.source.error(reads[circle[-1]].at, what, "let one of them read a source table")
+
+    def read(
+        self,
+        found: Declared,
+        declared: Mapping[str, Declared],
+        clause: str,
+        at: Span,
+        also: Span | None,
+        *,
+        waits: bool,
+    ) -> Declared | None:
+        """A target as what a query reads `at` a place; None for a table that is none. `waits`: its INSERT must be
+        compiled. Raises NotWritten, SqlError."""
+        table = found.table
+        if table.name not in self.targets:
+            return None
+        if clause != "FROM":
+            what = f"{table.name} is the target of an INSERT, and cannot be a build side yet"
+            raise self.source.error(at, what, read_back(table.name), also)
+        writer = self._written.get(table.name)
+        if writer is None:
+            if waits:
+                raise NotWritten(table.name, at)
+            return replace(found, is_target=True)
+        if isinstance(writer, ProcessInsert):
+            what = f"{table.name} is written by windows, and no INSERT can read it yet"
+            raise self.source.error(at, what, read_back(table.name), also)
+        probe = declared[writer.probe]
+        if writer.probe not in self.targets and not probe.only_grows:
+            what = f"{table.name} has the updates of {writer.probe}, and no INSERT can read such a target"
+            raise self.source.error(at, what, f"read {writer.probe} itself", also)
+        for column in table.columns:
+            if column.expression is not None and not column.proctime:
+                what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
+                hint = f"select it in the INSERT INTO {table.name}, or leave it out"
+                raise self.source.error(at, what, hint, also)
+        spec = table.watermark
+        if spec is not None and not _carries(writer, probe.table, spec):
+            own = probe.table.watermark
+            what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
+            hint = (
+                f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
+                if own is None
+                else f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
+            )
+            raise self.source.error(at, what, hint, also)
+        return replace(found, is_target=True)
+
+
+def _carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:
+    """Whether a target's watermark is that of its INSERT: it is of a column that holds the event time of the `probe`'s
+    rows as it is."""
+    own = probe.watermark
+    if own is None or spec.expression != quoted(spec.column) or len(own.path) > 1:
+        return False
+    given = {item.name: item for item in writer.projections}.get(spec.column)
+    return given is not None and given.expression == f"{quoted(writer.probe_alias)}.{quoted(own.column)}"

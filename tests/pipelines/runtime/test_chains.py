@@ -1,0 +1,257 @@
+"""Statements that read one another's targets: whatever the order of events, runs and crashes, the rows are those of a
+plain model, and the last watermark is the one that FLIP-326 gives for all inputs together."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.cases import at_length
+from tests.pipelines.runtime.crashing import dying, may_die
+from tidegate.pipelines.errors import GateHeld, PlanningError
+from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.epochs import Asked
+from tidegate.pipelines.testing import Harness
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from tidegate.quality_checks.reconcile import reconcile
+
+AT = datetime(2026, 1, 1)
+WITH = "WITH ('connector' = 'scripted')"
+BUILDS = "".join(
+    f"CREATE TABLE {name} (k INT PRIMARY KEY NOT ENFORCED, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) {WITH};\n"
+    for name in ("users", "rates")
+)
+CLICKS = (
+    f"CREATE TABLE clicks (id INT, k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, proctime AS PROCTIME()) {WITH};\n"
+)
+
+
+def target(name: str, columns: str, options: str = "") -> str:
+    return (
+        f"CREATE TABLE {name} (id INT, k INT, {columns}ts TIMESTAMP(3), WATERMARK FOR ts AS ts, "
+        f"proctime AS PROCTIME()) WITH ('connector' = 'scripted'{options});\n"
+    )
+
+
+def script(time: str) -> str:
+    """Four statements, the last one first: clicks -> clean -> named -> rated -> seen."""
+    return (
+        BUILDS
+        + CLICKS
+        + target("clean", "")
+        + target("named", "u INT, ")
+        + target("rated", "u INT, r INT, ", ", 'gate.on-unmatched' = 'publish'")
+        + f"CREATE TABLE seen (id INT, u INT, r INT) {WITH};\n"
+        + "INSERT INTO seen SELECT id, u, r FROM rated;\n"
+        + "INSERT INTO rated SELECT n.id, n.k, n.u, r.v, n.ts FROM named AS n "
+        + f"LEFT JOIN rates FOR SYSTEM_TIME AS OF n.{time} AS r ON r.k = n.k;\n"
+        + "INSERT INTO named SELECT c.id, c.k, u.v, c.ts FROM clean AS c "
+        + f"JOIN users FOR SYSTEM_TIME AS OF c.{time} AS u ON u.k = c.k;\n"
+        + "INSERT INTO clean SELECT id, k, ts FROM clicks WHERE id >= 0;\n"
+    )
+
+
+INSERTS = ("clean", "named", "rated", "seen")
+POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
+
+
+def moment(ms: int) -> datetime:
+    return AT + timedelta(milliseconds=ms)
+
+
+def at_ms(ms: int) -> int:
+    return int(moment(ms).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def valid(versions: Sequence[tuple[int, int]], ms: int) -> int | None:
+    """The value of the last version at or before a time."""
+    place = bisect_right([at for at, _ in versions], ms)
+    return versions[place - 1][1] if place else None
+
+
+class Story:
+    """A random history of three tables, fed to a chain step by step."""
+
+    def __init__(self, harness: Harness, seed: int) -> None:
+        self.harness, self.random = harness, random.Random(seed)
+        self.marks = dict.fromkeys(("clicks", "users", "rates"), 0)
+        self.versions: dict[str, dict[int, list[tuple[int, int]]]] = {"users": {}, "rates": {}}
+        self.clicks: list[dict[str, Any]] = []
+        self.status = CombinedWatermarkStatus(["clicks", "users", "rates"])
+
+    def step(self) -> None:
+        draw = self.random
+        match draw.choice(["click", "click", "users", "rates", "mark", "mark", "idle"]):
+            case "click":
+                rows = [self._click() for _ in range(draw.randint(1, 4))]
+                self.clicks += rows
+                self.harness.push("clicks", [row | {"ts": moment(row["ts"])} for row in rows])
+                self.status.input_active("clicks")
+            case "users" | "rates" as name:
+                at, key, value = self.marks[name] + draw.randint(1, 30), draw.randint(1, 3), draw.randint(0, 99)
+                known = self.versions[name].setdefault(key, [])
+                if known and known[-1][0] >= at:
+                    return
+                known.append((at, value))
+                self.harness.push(name, [{"k": key, "v": value, "ts": moment(at)}])
+                self.status.input_active(name)
+            case "mark":
+                self.mark(name := draw.choice(list(self.marks)), self.marks[name] + draw.randint(0, 25))
+            case "idle":
+                self.harness.idle("clicks")
+                self.status.input_idle("clicks")
+
+    def mark(self, name: str, ms: int) -> None:
+        self.marks[name] = ms
+        self.harness.watermark(name, at_ms(ms))
+        self.status.input_watermark(name, Watermark(at_ms(ms)))
+
+    def _click(self) -> dict[str, Any]:
+        late = max(self.marks["clicks"] - 10, 0)
+        number = len(self.clicks) * 10 + self.random.randint(0, 9)
+        dropped = self.random.random() < 0.2
+        return {
+            "id": -1 if dropped else number,
+            "k": self.random.randint(1, 4),
+            "ts": self.random.randint(late, late + 60),
+        }
+
+    def expected(self) -> dict[str, list[tuple[Any, ...]]]:
+        """What each target holds in the end, and (`lost`) what `named` keeps in quarantine."""
+        clean = [row for row in self.clicks if row["id"] >= 0]
+        found: dict[str, list[tuple[Any, ...]]] = {"clean": [], "named": [], "rated": [], "lost": []}
+        for row in clean:
+            own = (row["id"], row["k"])
+            found["clean"].append(own)
+            user = valid(self.versions["users"].get(row["k"], []), row["ts"])
+            if user is None:
+                found["lost"].append(own)
+                continue
+            found["named"].append((*own, user))
+            found["rated"].append((*own, user, valid(self.versions["rates"].get(row["k"], []), row["ts"])))
+        found["seen"] = [(row[0], *row[2:]) for row in found["rated"]]
+        return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+COLUMNS = {"clean": "id k", "named": "id k u", "rated": "id k u r", "seen": "id u r"}
+
+
+def rows(harness: Harness, name: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row[each] for each in COLUMNS[name].split()) for row in harness.published(name)), key=repr)
+
+
+def reached(harness: Harness, name: str) -> int:
+    last = harness.lake.watermarks.last(name)
+    return MIN_TIMESTAMP if last is None else last.timestamp
+
+
+@pytest.mark.parametrize("seed", at_length(range(20)))
+def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    harness = Harness(script("ts"), spark, tmp_path)
+    story = Story(harness, seed)
+    assert [insert.id for insert in harness.pipeline.inserts] == list(INSERTS)
+    for _ in range(4):
+        for _ in range(story.random.randint(2, 6)):
+            story.step()
+        with may_die(story.random.choice(POINTS), passes=story.random.randint(1, 3)) as died:
+            harness.advance()
+        if died:
+            harness.restart()
+            harness.advance()
+        if harness.lake.watermarks.last("clean") and all(story.versions.values()):
+            assert reached(harness, "rated") == story.status.watermark.timestamp
+    for name in story.marks:
+        story.mark(name, 10_000)
+    harness.advance()
+    expected = story.expected()
+    assert {name: rows(harness, name) for name in INSERTS} == {name: expected[name] for name in INSERTS}
+    lost = sorted(((row["id"], row["k"]) for row in harness.quarantined("named")), key=repr)
+    assert lost == expected["lost"]
+    assert reached(harness, "rated") == at_ms(10_000)
+    for insert in harness.pipeline.inserts:
+        assert harness.verify(insert.id).passed
+        assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
+    assert not harness.run().moved
+    with pytest.raises(PlanningError, match="rated reads named, so none of its rows can be released anew"):
+        harness.runner.backfill("named")
+
+
+HELD = (
+    BUILDS
+    + CLICKS
+    + target("clean", "", ", 'gate.on-unmatched' = 'block'")
+    + f"CREATE TABLE seen (id INT, u INT) {WITH};\n"
+    + "INSERT INTO clean SELECT c.id, c.k, c.ts FROM clicks AS c "
+    + "JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON u.k = c.k;\n"
+    + "INSERT INTO seen SELECT c.id, r.v FROM clean AS c "
+    + "JOIN rates FOR SYSTEM_TIME AS OF c.proctime AS r ON r.k = c.k;\n"
+)
+
+
+def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = Harness(HELD, spark, tmp_path)
+    for name in ("users", "rates"):
+        harness.push(name, [{"k": 1, "v": 7, "ts": AT}])
+        harness.watermark(name, at_ms(1))
+    harness.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
+    assert [row["_target"] for row in harness.advance()] == ["clean", "seen"]
+    assert not harness.run().moved  # a processing-time chain comes to an end
+    harness.push("clicks", [{"id": 2, "k": 2, "ts": AT}, {"id": 3, "k": 1, "ts": AT}])
+    with pytest.raises(GateHeld, match="clean"):
+        harness.advance()
+    assert [row["id"] for row in harness.published("seen")] == [1]
+    harness.push("users", [{"k": 2, "v": 8, "ts": AT}])
+    with pytest.raises(GateHeld):
+        harness.run()
+    with dying("insert.published", owner="clean"):  # between the target's commit and its log
+        harness.runner.resolve_held("clean")
+    harness.restart()
+    assert sorted(row["id"] for row in harness.advance()) == [3]
+    assert sorted(row["id"] for row in harness.published("clean")) == [1, 2, 3]
+    assert [row["id"] for row in harness.quarantined("seen")] == [2]
+    harness.push("rates", [{"k": 2, "v": 9, "ts": AT}])
+    harness.run()
+    harness.runner.out_of_quarantine("seen", Asked())
+    assert sorted(row["id"] for row in harness.published("seen")) == [1, 2, 3]
+    for insert in harness.pipeline.inserts:
+        assert harness.verify(insert.id).passed
+        assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
+
+
+PLAIN = CLICKS + target("clean", "") + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"
+READER = f"CREATE TABLE seen (id INT) {WITH};\nINSERT INTO seen SELECT id FROM clean;\n"
+
+
+def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    alone = Harness(PLAIN, spark, tmp_path / "alone")
+    alone.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
+    alone.advance()
+    alone.runner.close()
+    with pytest.raises(PlanningError, match="clean was published before seen read it"):
+        Harness(PLAIN + READER, spark, tmp_path / "alone").run()
+
+    both = Harness(PLAIN + READER, spark, tmp_path / "both")
+    both.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
+    assert len(both.advance()) == 2
+    both.runner.close()
+    without = Harness(PLAIN, spark, tmp_path / "both")
+    without.push("clicks", [{"id": 2, "k": 1, "ts": AT}])
+    assert len(without.advance()) == 1
+    without.runner.close()
+    again = Harness(PLAIN + READER, spark, tmp_path / "both")
+    assert [row["id"] for row in again.advance()] == [2]
+    again.runner.close()
+    source = PLAIN.split("INSERT")[0] + READER
+    with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
+        Harness(source, spark, tmp_path / "both").run()
