@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql import Pipeline, SqlError, compile_script
 from tidegate.pipelines.sql.canonical import computes, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.tree import TemporalJoin
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 TABLES = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, age INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -76,6 +78,18 @@ SAME: dict[str, tuple[str, str]] = {
         f"{INTO} clicks AS c LEFT JOIN v {NOW} AS u ON c.id = u.id AND u.name <> 'a'",
         "INSERT INTO made SELECT c.id, CASE WHEN u.id IS NOT NULL THEN COALESCE(u.name, 'none') END, c.n"
         f" FROM clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id AND COALESCE(u.name, 'none') <> 'a'",
+    ),
+    "two minus signs of a number are no comment": (
+        "CREATE VIEW v AS SELECT id, -1.5 AS n FROM clicks; INSERT INTO made SELECT id, 'a', CAST(-n AS BIGINT) FROM v",
+        "INSERT INTO made SELECT id, 'a', CAST(1.5 AS BIGINT) FROM clicks",
+    ),
+    "a reader above all that its target's INSERT reads": (
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one');"
+        "INSERT INTO made SELECT id, 'a', 1 FROM one; CREATE TABLE late (id INT)"
+        " WITH ('connector' = 'delta', 'path' = '/late'); INSERT INTO one SELECT id FROM late",
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one');"
+        "CREATE TABLE late (id INT) WITH ('connector' = 'delta', 'path' = '/late');"
+        "INSERT INTO one SELECT id FROM late; INSERT INTO made SELECT id, 'a', 1 FROM one",
     ),
     "a hint": (
         "INSERT INTO made /*+ OPTIONS('gate.on-unmatched' = 'block') */"
@@ -182,7 +196,27 @@ def test_like_declares_what_flink_s_rules_say(written: str) -> None:
     assert compiled(written, LIKE).table("t") == compiled(LIKES[written], LIKE).table("t")
 
 
+def test_like_takes_no_partitions_beside_those_of_the_table_itself() -> None:
+    base = """CREATE TABLE base (id INT, d STRING, e STRING) PARTITIONED BY (d)
+        WITH ('connector' = 'filesystem', 'path' = '/f', 'format' = 'json');"""
+    own = "CREATE TABLE t (w INT) PARTITIONED BY (e) WITH ('path' = '/t') LIKE base"
+    with pytest.raises(SqlError, match="t has partitions of its own, and those of base") as raised:
+        compile_script(base + own)
+    assert "EXCLUDING PARTITIONS" in (raised.value.hint or "")
+    assert compile_script(f"{base}{own} (EXCLUDING PARTITIONS)").table("t").partition_columns == ("e",)
+
+
+def test_only_what_a_source_gives_takes_a_strategy_of_python() -> None:
+    chain = (
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one'); INSERT INTO one SELECT id FROM plain;"
+    )
+    made = compiled(f"{chain} INSERT INTO made SELECT id, 'a', 1 FROM one")
+    with pytest.raises(PlanningError, match="one is written by one, whose watermark it has: give plain the strategy"):
+        made.with_strategy("one", WatermarkStrategy.no_watermarks())
+
+
 J = f"{NOW} AS u ON c.id = u.id"
+WINDOWS = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(r.at), INTERVAL '1' SECOND))"
 FOREIGN = [
     "SELECT c.id, u.name, 1 FROM clicks AS c ⟦SEMI⟧ JOIN users " + J,
     "SELECT c.id, u.name, 1 FROM clicks ⟦SEMI⟧ JOIN users FOR SYSTEM_TIME AS OF p AS u ON item = u.id",
@@ -223,6 +257,7 @@ FOREIGN = [
     "SELECT id, '', 1 FROM clicks ⟦UNION⟧ ALL SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦INTERSECT⟧ SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦MINUS⟧ SELECT id, '', 1 FROM plain",
+    f"SELECT item, '', COUNT(id) FROM {WINDOWS} AS c ⟦(⟧id, item) GROUP BY window_start, window_end, item",
     "SELECT id, '', 1 FROM clicks WHERE ⟦EXISTS⟧ (SELECT 1 FROM plain)",
     "SELECT id, '', 1 FROM clicks WHERE id IN ( ⟦SELECT⟧ id FROM plain)",
     "SELECT id, '', 1 FROM clicks ⟦FOR⟧ UPDATE",
