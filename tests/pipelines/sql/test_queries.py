@@ -123,6 +123,14 @@ def test_a_call_of_proctime_in_a_view_is_a_time_attribute() -> None:
         compiled(script.replace("OF c.p", "OF c.now"))
 
 
+def test_a_column_with_a_dot_in_its_name_is_no_field_of_a_row() -> None:
+    view = "CREATE VIEW v (id, `r.at`, r) AS SELECT id, CURRENT_TIMESTAMP, r FROM clicks;"
+    script = f"{view} INSERT INTO made SELECT v.id, u.name, 1 FROM v JOIN users {NOW} AS u ON v.id = u.id"
+    assert compiled(script.replace("c.p", "v.r.at")).insert("made").time == "event"
+    with pytest.raises(SqlError, match="`r.at` is no time attribute of v"):
+        compiled(script.replace("c.p", "v.`r.at`"))
+
+
 def test_the_tree_has_types_times_and_when_a_row_is_final() -> None:
     tree = compiled(SAME["event time, in a field that a view takes out"][0]).insert("made").tree
     assert tree is not None
