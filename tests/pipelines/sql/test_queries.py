@@ -127,7 +127,7 @@ def test_a_column_with_a_dot_in_its_name_is_no_field_of_a_row() -> None:
     view = "CREATE VIEW v (id, `r.at`, r) AS SELECT id, CURRENT_TIMESTAMP, r FROM clicks;"
     script = f"{view} INSERT INTO made SELECT v.id, u.name, 1 FROM v JOIN users {NOW} AS u ON v.id = u.id"
     assert compiled(script.replace("c.p", "v.r.at")).insert("made").time == "event"
-    with pytest.raises(SqlError, match="`r.at` is no time attribute of v"):
+    with pytest.raises(SqlError, match=r"`r\.at` is no time attribute of v"):
         compiled(script.replace("c.p", "v.`r.at`"))
 
 
