@@ -23,9 +23,15 @@ event time; NULL where it has none."""
 
 
 def is_read(on: InsertOnLake) -> bool:
-    """Whether statements read the target. One that was ever read stays so: a log with a gap would hide rows from a
-    reader that comes back."""
-    return bool(on.pipeline.readers_of(on.insert)) or on.lake.watermarks.last(on.target.log_name) is not None
+    """Whether statements read the target. One that was ever read, or prepared for it, stays so: a log with a gap would
+    hide rows from a reader that comes back."""
+    if on.pipeline.readers_of(on.insert) or on.lake.watermarks.last(on.target.log_name) is not None:
+        return True
+    return _has_places(delta_log.opened(on.target_path))
+
+
+def _has_places(table: delta_log.Table | None) -> bool:
+    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
 def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
@@ -96,7 +102,7 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
         if not readers or lake.staged.last(insert_owner(insert.id)) is None:
             continue
         table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
-        if table is not None and not PLACED.keys() <= {field.name for field in table.schema().fields}:
+        if table is not None and not _has_places(table):
             names = " and ".join(reader.id for reader in readers)
             raise PlanningError(
                 f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "
