@@ -15,6 +15,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
@@ -98,7 +99,7 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
                 next_command=f"give the table another name than {name}, or put the statement back",
             )
     for insert in pipeline.inserts:
-        readers = pipeline.readers_of(insert)
+        readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
         if not readers or lake.staged.last(insert_owner(insert.id)) is None:
             continue
         table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
