@@ -96,7 +96,8 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
                 f"{name} was {kinds[not target]} in this lake, and the script has it as {kinds[target]}",
                 where=f"line {table.location.line} of the script",
                 state="nothing was planned or released; what is published stays",
-                next_command=f"give the table another name than {name}, or put the statement back",
+                next_command=f"put the old declaration back; or give the table another name than {name}, and what is "
+                "written a new target; or begin another lake: --lake DIR",
             )
     for insert in pipeline.inserts:
         readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
@@ -110,6 +111,7 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
                 "statement can begin to read it",
                 where=f"line {readers[0].location.line} of the script",
                 state="nothing was planned or released; what is published stays",
-                next_command=f"declare {insert.target} once more under another name, INSERT INTO that as well, and let "
-                f"{names} read it   (it is filled from the first row)",
+                next_command="put the old declaration back; or declare a new target beside "
+                f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
+                f"{names} read that; or begin another lake: --lake DIR",
             )
