@@ -240,6 +240,8 @@ class CompiledScript:
         if table not in self.tables:
             close = get_close_matches(str(table), self.tables, 1)
             problem = f"there is no table {table!r}" + (f", did you mean {close[0]!r}?" if close else "")
+        elif (writer := self.writer_of(table)) is not None:
+            problem = f"{table} is written by {writer.id}, whose watermark it has: give {writer.probe} the strategy"
         elif not isinstance(strategy, WatermarkStrategy):
             problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
         elif any(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
+from tests.pipelines.runtime.plans import STATE, release, taken
 from tidegate.pipelines.errors import GateHeld
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.sql import SqlError, compile_script
@@ -167,6 +170,16 @@ def test_a_suite_that_does_not_answer_for_every_expectation_holds_the_epoch(
     with pytest.raises(GateHeld, match=f"4 expectations were asked, {len(answers)} answered"):
         harness.run()
     assert harness.published("enriched") == []
+
+
+def test_an_epoch_that_only_says_how_far_its_statement_is_is_not_asked(tmp_path: Path) -> None:
+    write(tmp_path, SUITE)
+    plan = release("enriched", 1, taken("clicks", 0, 1, 3))
+    assert not plan.says_only_how_far
+    assert not replace(plan.without_rows(), state=STATE).says_only_how_far, "a process gives rows of its timers"
+    staged = SimpleNamespace(target=compiled(tmp_path).table("enriched"), plan=plan.without_rows())
+    evidence: Any = SimpleNamespace(staged=staged)
+    assert user_suite.check(evidence, lambda: pytest.fail("no Spark is needed")).passed
 
 
 def _suite(harness: Harness, epoch: int) -> dict[str, Any]:

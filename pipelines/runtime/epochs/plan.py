@@ -299,6 +299,11 @@ class ReleasePlan:
             self, takes=tuple(replace(item, rows=0, fresh=(), again=(), rows_again=0) for item in self.takes)
         )
 
+    @property
+    def says_only_how_far(self) -> bool:
+        """Whether it is such a plan. A process may give rows, as of its timers, without taking any."""
+        return not (self.rows or self.looks_back or self.discards) and self.state is None
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     @property

@@ -15,6 +15,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
@@ -23,9 +24,15 @@ event time; NULL where it has none."""
 
 
 def is_read(on: InsertOnLake) -> bool:
-    """Whether statements read the target. One that was ever read stays so: a log with a gap would hide rows from a
-    reader that comes back."""
-    return bool(on.pipeline.readers_of(on.insert)) or on.lake.watermarks.last(on.target.log_name) is not None
+    """Whether statements read the target. One that was ever read, or prepared for it, stays so: a log with a gap would
+    hide rows from a reader that comes back."""
+    if on.pipeline.readers_of(on.insert) or on.lake.watermarks.last(on.target.log_name) is not None:
+        return True
+    return _has_places(delta_log.opened(on.target_path))
+
+
+def _has_places(table: delta_log.Table | None) -> bool:
+    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
 def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
@@ -89,20 +96,22 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
                 f"{name} was {kinds[not target]} in this lake, and the script has it as {kinds[target]}",
                 where=f"line {table.location.line} of the script",
                 state="nothing was planned or released; what is published stays",
-                next_command=f"give the table another name than {name}, or put the statement back",
+                next_command=f"put the old declaration back; or give the table another name than {name}, and what is "
+                "written a new target; or begin another lake: --lake DIR",
             )
     for insert in pipeline.inserts:
-        readers = pipeline.readers_of(insert)
+        readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
         if not readers or lake.staged.last(insert_owner(insert.id)) is None:
             continue
         table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
-        if table is not None and not PLACED.keys() <= {field.name for field in table.schema().fields}:
+        if table is not None and not _has_places(table):
             names = " and ".join(reader.id for reader in readers)
             raise PlanningError(
                 f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "
                 "statement can begin to read it",
                 where=f"line {readers[0].location.line} of the script",
                 state="nothing was planned or released; what is published stays",
-                next_command=f"declare {insert.target} once more under another name, INSERT INTO that as well, and let "
-                f"{names} read it   (it is filled from the first row)",
+                next_command="put the old declaration back; or declare a new target beside "
+                f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
+                f"{names} read that; or begin another lake: --lake DIR",
             )

@@ -69,7 +69,8 @@ class EventTimePlanner(ReleasePlanner):
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
-            if is_read(self.on_lake) and tells(self.on_lake, plan := plan.without_rows()):
+            known = reached or not seen.waiting  # below any watermark, rows without a time would be passed over
+            if known and is_read(self.on_lake) and tells(self.on_lake, plan := plan.without_rows()):
                 return plan
             reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
             return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())

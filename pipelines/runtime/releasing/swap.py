@@ -73,7 +73,8 @@ def swap(lake: Lake, pipeline: Pipeline, insert: str, generation: int, leases: L
     _require_beside(found, generation)
     if found.pending not in (None, generation):
         raise _pending(found)
-    if isinstance(own, ProcessInsert) or pipeline.readers_of(own):
+    log = pipeline.table(own.target).name
+    if isinstance(own, ProcessInsert) or pipeline.readers_of(own) or lake.watermarks.last(log) is not None:
         kind = "process" if isinstance(own, ProcessInsert) else "INSERT"
         raise PlanningError(
             f"{found.statement} is {'a process' if kind == 'process' else 'read by others'}: readers of its outputs "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from tidegate.pipelines.connectors.table import Table, WatermarkSpec
@@ -66,7 +66,6 @@ class Chains:
     def read(
         self,
         found: Declared,
-        declared: Mapping[str, Declared],
         clause: str,
         at: Span,
         also: Span | None,
@@ -89,8 +88,9 @@ class Chains:
         if isinstance(writer, ProcessInsert):
             what = f"{table.name} is written by windows, and no INSERT can read it yet"
             raise self.source.error(at, what, read_back(table.name), also)
-        probe = declared[writer.probe]
-        if writer.probe not in self.targets and not probe.only_grows:
+        assert writer.tree is not None
+        probe = writer.tree.scan.declared
+        if not probe.only_grows:
             what = f"{table.name} has the updates of {writer.probe}, and no INSERT can read such a target"
             raise self.source.error(at, what, f"read {writer.probe} itself", also)
         for column in table.columns:

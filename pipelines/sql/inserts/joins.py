@@ -125,7 +125,8 @@ class JoinCompiler:
                 f"`{time.written}` is a column of {owner.alias}; the time must be one of the probe, {self._probe.alias}"
             )
             raise self.source.error(time.span, what, self._hint_for_time())
-        kind, table = self._attributes.get(column), self._probe.table
+        # By the value, and not by its name: a view may call any column `r.at`, with a dot.
+        kind, table = self.left.scan.times_among({column: value}).get(column), self._probe.table
         if kind == "processing":
             return kind, column
         if kind == "event" and table.watermark is not None:

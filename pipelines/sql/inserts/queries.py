@@ -79,7 +79,7 @@ class Binder:
         found = self.table(use.table)
         role, own = ("probe" if clause == "FROM" else "build"), use.table.span
         at, of = (self._open[0][1], own) if self._open else (own, None)
-        target = self.chains.read(found, self.declared, clause, own, of and at, waits=self._waits)
+        target = self.chains.read(found, clause, own, of and at, waits=self._waits)
         if target is None and not found.spec.source:
             what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
             raise self.source.error(use.table.span, what)

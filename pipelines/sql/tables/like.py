@@ -106,7 +106,10 @@ def _like(source: Source, statement: CreateTable, declared: Mapping[str, Declare
 
     keys, marks, options = rule_of("CONSTRAINTS"), rule_of("WATERMARKS"), rule_of("OPTIONS")
     overwritten = marks == "OVERWRITING" and bool(statement.watermarks)
-    partitioned = base if rule_of("PARTITIONS") == "INCLUDING" and not statement.partitions else statement
+    partitioned = base if rule_of("PARTITIONS") == "INCLUDING" and base.partitions else statement
+    if partitioned is base and statement.partitions:
+        what = f"{statement.name.text} has partitions of its own, and those of {like.table.text}"
+        raise source.error(like.span, what, "write EXCLUDING PARTITIONS behind LIKE, or leave PARTITIONED BY out")
     older = () if options == "EXCLUDING" else base.options if base.plain is None else base.plain
     return replace(
         statement,

@@ -200,7 +200,8 @@ def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     if operand.literal and isinstance(operand.constant, int):
         return integer_value(-operand.constant) or operand
     if operand.literal and operand.constant is not None and not isinstance(operand.constant, str):
-        return Value(f"-{operand.sql}", operand.type, literal=True, constant=-operand.constant)
+        sql = operand.sql[1:] if operand.sql.startswith("-") else f"-{operand.sql}"  # two of them begin a comment
+        return Value(sql, operand.type, literal=True, constant=-operand.constant)
     return Value(f"(- {operand.sql})", operand.type, aliases=operand.aliases, digits=operand.digits)
 
 

@@ -262,6 +262,9 @@ class QueryGrammar(WindowGrammar):
         if self._curr.token_type == TokenType.FOR:
             self.refuse(self.here(), "FOR SYSTEM_TIME AS OF belongs behind a joined table, not behind FROM", TEMPORAL)
         alias = self._alias()
+        if window is not None and alias is not None and self._curr.token_type == TokenType.L_PAREN:
+            hint = "leave the list out, and name them anew in SELECT: … AS name"
+            self.refuse(self.here(), "the columns of windows keep their names in FROM", hint)
         columns = self._names() if alias is not None else None
         if self._curr.token_type == TokenType.COMMA:
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql import Pipeline, SqlError, compile_script
 from tidegate.pipelines.sql.canonical import computes, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.tree import TemporalJoin
+from tidegate.pipelines.watermarks import WatermarkStrategy
 
 TABLES = """
 CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, age INT, at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -77,6 +79,18 @@ SAME: dict[str, tuple[str, str]] = {
         "INSERT INTO made SELECT c.id, CASE WHEN u.id IS NOT NULL THEN COALESCE(u.name, 'none') END, c.n"
         f" FROM clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id AND COALESCE(u.name, 'none') <> 'a'",
     ),
+    "two minus signs of a number are no comment": (
+        "CREATE VIEW v AS SELECT id, -1.5 AS n FROM clicks; INSERT INTO made SELECT id, 'a', CAST(-n AS BIGINT) FROM v",
+        "INSERT INTO made SELECT id, 'a', CAST(1.5 AS BIGINT) FROM clicks",
+    ),
+    "a reader above all that its target's INSERT reads": (
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one');"
+        "INSERT INTO made SELECT id, 'a', 1 FROM one; CREATE TABLE late (id INT)"
+        " WITH ('connector' = 'delta', 'path' = '/late'); INSERT INTO one SELECT id FROM late",
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one');"
+        "CREATE TABLE late (id INT) WITH ('connector' = 'delta', 'path' = '/late');"
+        "INSERT INTO one SELECT id FROM late; INSERT INTO made SELECT id, 'a', 1 FROM one",
+    ),
     "a hint": (
         "INSERT INTO made /*+ OPTIONS('gate.on-unmatched' = 'block') */"
         f" SELECT c.id, u.name, c.n FROM clicks AS c JOIN users {NOW} AS u ON c.id = u.id",
@@ -107,6 +121,14 @@ def test_a_call_of_proctime_in_a_view_is_a_time_attribute() -> None:
     assert compiled(script).insert("made").time == "processing"
     with pytest.raises(SqlError, match="`now` is no time attribute of c"):
         compiled(script.replace("OF c.p", "OF c.now"))
+
+
+def test_a_column_with_a_dot_in_its_name_is_no_field_of_a_row() -> None:
+    view = "CREATE VIEW v (id, `r.at`, r) AS SELECT id, CURRENT_TIMESTAMP, r FROM clicks;"
+    script = f"{view} INSERT INTO made SELECT v.id, u.name, 1 FROM v JOIN users {NOW} AS u ON v.id = u.id"
+    assert compiled(script.replace("c.p", "v.r.at")).insert("made").time == "event"
+    with pytest.raises(SqlError, match=r"`r\.at` is no time attribute of v"):
+        compiled(script.replace("c.p", "v.`r.at`"))
 
 
 def test_the_tree_has_types_times_and_when_a_row_is_final() -> None:
@@ -182,7 +204,27 @@ def test_like_declares_what_flink_s_rules_say(written: str) -> None:
     assert compiled(written, LIKE).table("t") == compiled(LIKES[written], LIKE).table("t")
 
 
+def test_like_takes_no_partitions_beside_those_of_the_table_itself() -> None:
+    base = """CREATE TABLE base (id INT, d STRING, e STRING) PARTITIONED BY (d)
+        WITH ('connector' = 'filesystem', 'path' = '/f', 'format' = 'json');"""
+    own = "CREATE TABLE t (w INT) PARTITIONED BY (e) WITH ('path' = '/t') LIKE base"
+    with pytest.raises(SqlError, match="t has partitions of its own, and those of base") as raised:
+        compile_script(base + own)
+    assert "EXCLUDING PARTITIONS" in (raised.value.hint or "")
+    assert compile_script(f"{base}{own} (EXCLUDING PARTITIONS)").table("t").partition_columns == ("e",)
+
+
+def test_only_what_a_source_gives_takes_a_strategy_of_python() -> None:
+    chain = (
+        "CREATE TABLE one (id INT) WITH ('connector' = 'delta', 'path' = '/one'); INSERT INTO one SELECT id FROM plain;"
+    )
+    made = compiled(f"{chain} INSERT INTO made SELECT id, 'a', 1 FROM one")
+    with pytest.raises(PlanningError, match="one is written by one, whose watermark it has: give plain the strategy"):
+        made.with_strategy("one", WatermarkStrategy.no_watermarks())
+
+
 J = f"{NOW} AS u ON c.id = u.id"
+WINDOWS = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(r.at), INTERVAL '1' SECOND))"
 FOREIGN = [
     "SELECT c.id, u.name, 1 FROM clicks AS c ⟦SEMI⟧ JOIN users " + J,
     "SELECT c.id, u.name, 1 FROM clicks ⟦SEMI⟧ JOIN users FOR SYSTEM_TIME AS OF p AS u ON item = u.id",
@@ -223,6 +265,7 @@ FOREIGN = [
     "SELECT id, '', 1 FROM clicks ⟦UNION⟧ ALL SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦INTERSECT⟧ SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦MINUS⟧ SELECT id, '', 1 FROM plain",
+    f"SELECT item, '', COUNT(id) FROM {WINDOWS} AS c ⟦(⟧id, item) GROUP BY window_start, window_end, item",
     "SELECT id, '', 1 FROM clicks WHERE ⟦EXISTS⟧ (SELECT 1 FROM plain)",
     "SELECT id, '', 1 FROM clicks WHERE id IN ( ⟦SELECT⟧ id FROM plain)",
     "SELECT id, '', 1 FROM clicks ⟦FOR⟧ UPDATE",
