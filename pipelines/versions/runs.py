@@ -143,37 +143,41 @@ def tidy(folder: Path, used: Sequence[Made]) -> None:
             shutil.rmtree(run, ignore_errors=True)
 
 
+TRIES = 10
+"""How often a task looks for runs that other tasks remove, each at most once."""
+
+
 def whole(runs: Sequence[Made], rows: int | None) -> list[Run]:
     """The runs, of which missing ones are made; all are made again if they do not have `rows` in all. Raises OSError,
     and LakeError if they do not have them then either."""
-    for attempt in range(2):
+    removed, held = False, 0
+    for _ in range(TRIES):
         start = os.getpid() % max(len(runs), 1)
         missing = [made for made in [*runs[start:], *runs[:start]] if opened(made.folder) is None]
         for wait in (False, True):  # first what no other task is making, so that each has something to do
             for made in missing:
                 ensure(made, wait=wait)
-        found = [_there(made) for made in runs]
-        held = sum(run.count for run in found)
+        there = [(made, run) for made in runs if (run := opened(made.folder)) is not None]
+        if len(there) < len(runs):
+            continue  # another task has counted as this one does below, and makes them again
+        held = sum(run.count for _, run in there)
         if rows is None or held == rows:
             _forget_dealt(runs)
-            return found
-        for made in runs if attempt == 0 else ():
+            return [run for _, run in there]
+        if removed:
+            break
+        for made, run in there:
             with _alone(made):
-                shutil.rmtree(made.folder, ignore_errors=True)
+                if opened(made.folder) is run:  # else it is made again already
+                    shutil.rmtree(made.folder, ignore_errors=True)
         _forget_dealt(runs)
+        removed = True
     raise LakeError(
         f"a build's files hold {counted(held, 'row')}, and the watermark log has {rows:,}",
         where=runs[0].files[0] if runs and runs[0].files else "",
         state="nothing was staged or published",
         next_command=VERIFY,
     )
-
-
-def _there(made: Made) -> Run:
-    found = opened(made.folder)
-    if found is None:
-        raise FileNotFoundError(made.folder)
-    return found
 
 
 def ensure(made: Made, *, wait: bool = True) -> None:
