@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
@@ -88,6 +88,14 @@ class Metadata:
         return cls(action["id"], dict(configuration or {}), list(columns or []), schema, described)
 
 
+@lru_cache(maxsize=256)
+def _schema(text: str) -> Schema:
+    """A schema by its JSON, which is the same from version to version."""
+    from deltalake import Schema
+
+    return Schema.from_json(text)
+
+
 @dataclass(frozen=True)
 class TableState:
     """A table as of version `at`. `files` by their decoded paths; `applications`: the last transaction version of each;
@@ -111,9 +119,7 @@ class TableState:
         return self.described
 
     def schema(self) -> Schema:
-        from deltalake import Schema
-
-        return Schema.from_json(self.described.schema)
+        return _schema(self.described.schema)
 
     def transaction_version(self, application: str) -> int | None:
         return self.applications.get(application)

@@ -25,10 +25,10 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.commits import Removal, commit, create, until_committed
 from tidegate.pipelines.lake.releasable import micros
-from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.generations import on_lake
+from tidegate.pipelines.runtime.epochs.target_log import inputs_of
 from tidegate.pipelines.runtime.status import InsertStatus, SourceStatus, status
 from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sql.compile import Pipeline
@@ -175,7 +175,7 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
     published = sink_of(table, lake.target_path(table)).committed(application)
     stored = lake.epochs.rows(owner, generation=insert.generation, epoch=published) if published > 0 else []
     plan = stored_plan(stored[-1]) if stored else None
-    inputs = _inputs(lake, plan) if plan else []
+    inputs = inputs_of(lake, plan) if plan else []
     watermark = _watermark(plan, inputs) if plan else Watermark(MIN_TIMESTAMP)
     flips = [row.flipped_at for row in inputs if row.flipped_at is not None]
     timed = not watermark.use_processing_time and watermark.timestamp > MIN_TIMESTAMP
@@ -192,14 +192,6 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
         waiting=rows.waiting if rows else 0,
         quarantined=rows.into(pipeline.insert(insert.insert).outputs.index(target)).quarantined if rows else 0,
     )
-
-
-def _inputs(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
-    """The watermark log's row of each input, at the epoch up to which a plan reads it."""
-    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
-    read += [(item.table, item.generation, item.upto) for item in plan.takes]
-    rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)
-    return [row for row in rows if row is not None]
 
 
 def _watermark(plan: ReleasePlan, inputs: list[WatermarkRow]) -> Watermark:

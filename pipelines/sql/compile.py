@@ -197,13 +197,13 @@ def _insert(
     views: Mapping[str, Named],
     functions: UserFunctions,
     uses: list[Use],
-) -> tuple[InsertInto, Insert]:
+) -> Insert:
     """An INSERT over what stands before it. Adds the tables that it names to `uses`. Raises SqlError, NotWritten."""
     binder = Binder(chains.source, declared, views, functions, chains)
     insert = InsertStatement(chains.source, statement, binder)
     made = WindowedCompiler(insert).compile() if statement.query.window is not None else insert.compile()
     uses += [Use(statement.target, "sink"), *binder.uses]
-    return statement, made
+    return made
 
 
 def _declare(

@@ -185,11 +185,10 @@ class Scan(Node):
 
 
 @dataclass(frozen=True)
-class Filter(Node):
-    """The rows for which all conditions hold."""
+class Over(Node):
+    """A node on top of another, its `input`."""
 
     input: Node
-    terms: tuple[Condition, ...]
 
     @property
     def below(self) -> Node:
@@ -197,17 +196,19 @@ class Filter(Node):
 
 
 @dataclass(frozen=True)
-class TemporalJoin(Node):
+class Filter(Over):
+    """The rows for which all conditions hold."""
+
+    terms: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class TemporalJoin(Over):
     """Each row with the version of a build that was valid at its time. `gives`: the build's columns after the join."""
 
-    input: Node
     join: Join
     build: Scan
     gives: tuple[Column, ...] = field(default=())
-
-    @property
-    def below(self) -> Node:
-        return self.input
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
@@ -219,15 +220,10 @@ class TemporalJoin(Node):
 
 
 @dataclass(frozen=True)
-class Project(Node):
+class Project(Over):
     """The rows with other columns."""
 
-    input: Node
     made: tuple[Column, ...]
-
-    @property
-    def below(self) -> Node:
-        return self.input
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -235,16 +231,11 @@ class Project(Node):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(Node):
+class WindowAggregate(Over):
     """Groups of the rows of a table's windows, by a process function."""
 
-    input: Node
     query: WindowedQuery
     made: tuple[Column, ...]
-
-    @property
-    def below(self) -> Node:
-        return self.input
 
     @property
     def columns(self) -> tuple[Column, ...]:

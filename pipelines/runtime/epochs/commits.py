@@ -94,16 +94,18 @@ class FileCommit(Commit):
 
 @dataclass(frozen=True)
 class LogCommit(Commit):
-    """A target's row of the watermark log: with it the epoch has landed for readers of the target."""
+    """A target's row of the watermark log: with it the epoch has landed for readers of the target. `row` is called when
+    the commit is made."""
 
-    row: WatermarkRow
+    row: Callable[[], WatermarkRow]
 
     @property
     def state(self) -> str:
         return "the epoch is published; its watermark is logged with the next run"
 
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
-        Stream(lake, self.row.owner).generation(self.row.generation).log_epoch(self.row)
+        row = self.row()
+        Stream(lake, row.owner).generation(row.generation).log_epoch(row)
         return 0
 
 

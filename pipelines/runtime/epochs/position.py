@@ -11,7 +11,7 @@ from tidegate.pipelines.commands import NextCommand, either, resolving
 from tidegate.pipelines.connectors.options import OnUnmatched, on_unmatched
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
-from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -178,6 +178,12 @@ class InsertOnLake:
     def probe(self) -> Stream:
         return Stream.of(self.lake, self.pipeline, self.insert.probe)
 
+    @cached_property
+    def is_logged(self) -> bool:
+        """Whether its outputs have a log of their own, by which statements read them. A target that was ever read, or
+        prepared for it, stays so: a log with a gap would hide rows from a reader that comes back."""
+        return bool(self.pipeline.readers_of(self.insert)) or has_places(delta_log.opened(self.target_path))
+
     @property
     def target_path(self) -> Location:
         return self.lake.target_path(self.target)
@@ -236,6 +242,16 @@ class InsertOnLake:
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
         return waiting_rows(self.lake, self.insert.probe, position.plan, position.state == "published")
+
+
+PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
+"""What a published row has beside TARGET_COLUMNS where statements read its target: its place within the epoch, and its
+event time; NULL where it has none."""
+
+
+def has_places(table: delta_log.Table | None) -> bool:
+    """Whether the rows of a target have places."""
+    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
 def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bool) -> int:

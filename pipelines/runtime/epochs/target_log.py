@@ -7,32 +7,16 @@ the plan has read them, and never the instant: otherwise it would move at each l
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Mapping, Sequence
 
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, has_places
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
-
-PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
-"""What a published row has beside TARGET_COLUMNS where statements read its target: its place within the epoch, and its
-event time; NULL where it has none."""
-
-
-def is_read(on: InsertOnLake) -> bool:
-    """Whether statements read the target. One that was ever read, or prepared for it, stays so: a log with a gap would
-    hide rows from a reader that comes back."""
-    if on.pipeline.readers_of(on.insert) or on.lake.watermarks.last(on.target.log_name) is not None:
-        return True
-    return _has_places(delta_log.opened(on.target_path))
-
-
-def _has_places(table: delta_log.Table | None) -> bool:
-    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
 def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
@@ -62,25 +46,30 @@ def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
 def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) -> tuple[Watermark, bool]:
     """The watermark of what is published with a plan, and whether all inputs are idle."""
     reached = before.timestamp if before else MIN_TIMESTAMP
-    inputs = {table: row for (table, _), row in _inputs(on, plan).items()}
-    idle = bool(inputs) and all(row.idle for row in inputs.values())
-    known: dict[str, int] = {}
-    if before is not None and any(row.idle for row in inputs.values()):
-        stored = on.lake.epochs.rows(plan.owner, generation=plan.generation, epoch=before.epoch)
-        known = {table: row.timestamp for each in stored for (table, _), row in _inputs(on, stored_plan(each)).items()}
-    states: dict[Hashable, tuple[Watermark, bool]] = {table: row.status for table, row in inputs.items()}
-    emitted = [table for table, row in inputs.items() if row.timestamp > known.get(table, MIN_TIMESTAMP)]
-    combined = CombinedWatermarkStatus(list(inputs), last=Watermark(reached))
-    combined.input_all(states, emitted)
-    found = plan.complete_until(combined.watermark)
+    inputs, known = inputs_of(on.lake, plan), dict[tuple[str, int], int]()
+    idle = bool(inputs) and all(row.idle for row in inputs)
+    if before is not None and any(row.idle for row in inputs):
+        for stored in on.lake.epochs.rows(plan.owner, generation=plan.generation, epoch=before.epoch):
+            known = {(row.owner, row.generation): row.timestamp for row in inputs_of(on.lake, stored_plan(stored))}
+    found = plan.complete_until(combined(inputs, known, reached))
     return (found if found.use_processing_time else Watermark(max(reached, found.timestamp))), idle
 
 
-def _inputs(on: InsertOnLake, plan: ReleasePlan) -> dict[tuple[str, int], WatermarkRow]:
+def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
+    """The watermark log's row of each input, at the epoch up to which a plan reads it."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.takes]
-    rows = {(name, number): Stream(on.lake, name).generation(number).epoch(epoch) for name, number, epoch in read}
-    return {place: row for place, row in rows.items() if row is not None}
+    rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)
+    return [row for row in rows if row is not None]
+
+
+def combined(inputs: Sequence[WatermarkRow], known: Mapping[tuple[str, int], int], last: int) -> Watermark:
+    """The combined status of inputs (FLIP-326), which never goes back behind `last`. `known`: (table, generation) ->
+    the watermark that was read before; what an idle input has emitted since counts once (FLIP-126). All ms, UTC."""
+    status = CombinedWatermarkStatus([row.owner for row in inputs], last=Watermark(last))
+    emitted = [row.owner for row in inputs if row.timestamp > known.get((row.owner, row.generation), MIN_TIMESTAMP)]
+    status.input_all({row.owner: row.status for row in inputs}, emitted)
+    return status.watermark
 
 
 def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
@@ -104,7 +93,7 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
         if not readers or lake.staged.last(insert_owner(insert.id)) is None:
             continue
         table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
-        if table is not None and not _has_places(table):
+        if table is not None and not has_places(table):
             names = " and ".join(reader.id for reader in readers)
             raise PlanningError(
                 f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "

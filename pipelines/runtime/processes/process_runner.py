@@ -318,7 +318,7 @@ class ProcessRunner(InsertRunner):
     def _places(self) -> list[Location]:
         return [self.lake.state_path(self.insert), *super()._places]
 
-    @property
+    @cached_property
     def is_logged(self) -> bool:
         return True
 
@@ -356,23 +356,21 @@ class ProcessRunner(InsertRunner):
 
     def _log(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """The outputs' rows of the watermark log: with them this epoch has landed for readers of the outputs."""
+        return [LogCommit(partial(self._log_row, plan, staged, number)) for number in range(len(self.targets))]
+
+    def _log_row(self, plan: ReleasePlan, staged: StagedRow, output: int) -> WatermarkRow:
         time = OutputsTime.of(staged)
-        return [
-            LogCommit(
-                WatermarkRow(
-                    owner=target.log_name,
-                    generation=plan.generation,
-                    epoch=plan.epoch,
-                    landed_at=staged.staged_at,
-                    rows=(staged.facts["second"] if number else staged.counts)["to:publish"],
-                    timestamp=time.timestamp,
-                    use_processing_time=time.use_processing_time,
-                    idle=time.idle,
-                    flip_epoch=1,
-                    flipped_at=staged.staged_at,
-                    late=0,
-                    told=time.declared or None,
-                )
-            )
-            for number, target in enumerate(self.targets)
-        ]
+        return WatermarkRow(
+            owner=self.targets[output].log_name,
+            generation=plan.generation,
+            epoch=plan.epoch,
+            landed_at=staged.staged_at,
+            rows=(staged.facts["second"] if output else staged.counts)["to:publish"],
+            timestamp=time.timestamp,
+            use_processing_time=time.use_processing_time,
+            idle=time.idle,
+            flip_epoch=1,
+            flipped_at=staged.staged_at,
+            late=0,
+            told=time.declared or None,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,12 +18,12 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
-from tidegate.pipelines.runtime.epochs.target_log import is_read, tells
+from tidegate.pipelines.runtime.epochs.target_log import combined, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
 
 
@@ -70,7 +70,7 @@ class EventTimePlanner(ReleasePlanner):
         rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
         if rows == 0:
             known = reached or not seen.waiting  # below any watermark, rows without a time would be passed over
-            if known and is_read(self.on_lake) and tells(self.on_lake, plan := plan.without_rows()):
+            if known and self.on_lake.is_logged and tells(self.on_lake, plan := plan.without_rows()):
                 return plan
             reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
             return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())
@@ -208,16 +208,11 @@ class EventTimePlanner(ReleasePlanner):
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         rows[self.on_lake.insert.probe] = self._unheld(landed)
-        states: dict[Hashable, tuple[Watermark, bool]] = {table: row.status for table, row in rows.items()}
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
-        emitted = [
-            table for table, row in rows.items() if row.timestamp > known.get((table, row.generation), MIN_TIMESTAMP)
-        ]
-        status = CombinedWatermarkStatus(list(rows), last=Watermark(before))
-        status.input_all(states, emitted)
-        if status.watermark.use_processing_time:
+        reached = combined(list(rows.values()), known, before)
+        if reached.use_processing_time:
             return max(before, now), ()
-        found = status.watermark.timestamp
+        found = reached.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
 

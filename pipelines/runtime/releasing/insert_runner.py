@@ -180,11 +180,6 @@ class InsertRunner(InsertOnLake, ABC):
         logged = [lake.logs.of(name).version(lake.application(name, "watermark", plan.generation)) for name in names]
         return [*logged, *notified]
 
-    @property
-    @abstractmethod
-    def is_logged(self) -> bool:
-        """Whether its outputs have a log of their own, by which statements read them."""
-
     @abstractmethod
     def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """What an epoch commits, in this order. The commit to the INSERT's target publishes it. Those before it go to

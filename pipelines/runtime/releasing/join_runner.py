@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any, ClassVar, Literal
 
 from py4j.protocol import Py4JError
@@ -34,7 +34,8 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.epochs.target_log import PLACED, is_read, log_row
+from tidegate.pipelines.runtime.epochs.position import PLACED
+from tidegate.pipelines.runtime.epochs.target_log import log_row
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine import PROBE, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.doubled import doubled
@@ -107,10 +108,6 @@ class JoinRunner(InsertRunner):
         if self.insert.time == "event":
             return EventTimePlanner(self, self.clock, self.spark, self.environment)
         return ProcessingTimePlanner(self, self.clock)
-
-    @cached_property
-    def is_logged(self) -> bool:
-        return is_read(self)
 
     def write(self, plan: ReleasePlan) -> StagedRow:
         """Join the plan's probe rows at its pins and write them; the row that describes the files. An epoch without
@@ -216,7 +213,7 @@ class JoinRunner(InsertRunner):
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
-        log = [LogCommit(log_row(self, plan, staged.counts["to:publish"]))] if self.is_logged else []
+        log = [LogCommit(partial(log_row, self, plan, staged.counts["to:publish"]))] if self.is_logged else []
         return [quarantine, target, *log, *self._notifications(target)]
 
     def _instead_of(self, plan: ReleasePlan, role: Literal["publish", "quarantine"]) -> Epochs:

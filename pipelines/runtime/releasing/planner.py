@@ -16,7 +16,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
-from tidegate.pipelines.runtime.epochs.target_log import is_read, tells
+from tidegate.pipelines.runtime.epochs.target_log import tells
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.quarantine import chosen, first_landed, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine import refuse_removed as refuse_removed_rows
@@ -257,7 +257,7 @@ class ProcessingTimePlanner(ReleasePlanner):
         if landed is None or rows == 0:
             if (
                 landed is not None
-                and is_read(self.on_lake)
+                and self.on_lake.is_logged
                 and tells(self.on_lake, plan := self._plan(last, landed, pins).without_rows())
             ):
                 return plan

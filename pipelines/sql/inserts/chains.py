@@ -22,7 +22,7 @@ class NotWritten(Exception):
         self.target, self.at = target, at
 
 
-Compile = Callable[[], tuple[InsertInto, Insert]]
+Compile = Callable[[], Insert]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Chains:
     def add(self, statement: InsertInto, compiled: Compile) -> None:
         """Compile the next INSERT, or leave it until the target that it reads is written. Raises SqlError."""
         try:
-            _, insert = made = compiled()
+            insert = compiled()
         except NotWritten as reads:
             self._waiting.append((reads, statement, compiled))
             return
-        self.done.append(made)
+        self.done.append((statement, insert))
         self._written.setdefault(insert.target, insert)
         for each in [each for each in self._waiting if each[0].target == insert.target]:
             self._waiting.remove(each)
