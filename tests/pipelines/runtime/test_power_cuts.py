@@ -177,6 +177,7 @@ def after(cut: Cut, story: Story, root: Path) -> Harness:
             ("quarantine", 1, frozenset({"run", "release"}), 1),
             *(("quarantine", seed, None, 3) for seed in (2, 3)),
             *(("block", seed, None, 3) for seed in (4, 5)),
+            *(("process", seed, None, 5) for seed in (6, 7)),
         ]
     ),
 )
