@@ -20,7 +20,7 @@ from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
 from tidegate.pipelines.sql.tree import Condition as Condition
-from tidegate.pipelines.sql.tree import Join, Node, TimeAttribute
+from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Key as Key
 from tidegate.pipelines.syntax.errors import Location
 
@@ -67,6 +67,8 @@ class Insert:
     proof: bool = False
     views: tuple[str, ...] = ()
     tree: Node | None = field(default=None, compare=False, repr=False)
+    united: Table | None = None
+    branches: tuple[Branch, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task gets: all but the tree, which holds connectors and the script's own statements."""
@@ -95,12 +97,22 @@ class Insert:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tables that it reads, each once, the probe first."""
-        return tuple(dict.fromkeys([self.probe, *self.builds]))
+        return tuple(dict.fromkeys([*self.probes, *self.builds]))
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The names of the tables whose rows it reads one by one: the probe; of a process, all inputs."""
-        return (self.probe,)
+        """The names of the tables whose rows it reads one by one: the probe; with UNION ALL, those of its branches; of
+        a process, all inputs."""
+        return tuple(dict.fromkeys(self.taken))
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The table of each branch; the probe where there is no UNION ALL."""
+        return tuple(branch.table for branch in self.branches) or (self.probe,)
+
+    def probe_table(self, tables: Mapping[str, Table]) -> Table:
+        """The columns that its expressions name of the probe."""
+        return self.united or tables[self.probe]
 
     @property
     def beside(self) -> tuple[str, ...]:
