@@ -211,6 +211,9 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     lines += [f"  through: {view}" for view in insert.views]
+    for number, branch in enumerate(insert.branches, 1):
+        where = " and ".join(step.kept for step in branch.steps if step.kept)
+        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}")
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
@@ -293,7 +296,7 @@ def _waits(pipeline: Pipeline, insert: Insert) -> str:
     flips = f"for {_and(insert.builds)} to flip"
     if insert.time == "processing":
         return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
-    sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
+    sides = _and(insert.inputs)
     return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
 
 

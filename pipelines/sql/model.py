@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
-from tidegate.pipelines.sql.tree import Condition as Condition
 from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
+from tidegate.pipelines.sql.tree import Condition as Condition
 from tidegate.pipelines.sql.tree import Key as Key
 from tidegate.pipelines.syntax.errors import Location
 
@@ -109,6 +109,10 @@ class Insert:
     def taken(self) -> tuple[str, ...]:
         """The table of each branch; the probe where there is no UNION ALL."""
         return tuple(branch.table for branch in self.branches) or (self.probe,)
+
+    def splits_of(self, number: int) -> str:
+        """How the splits of a branch's rows begin, so that no two rows have one place; "" without UNION ALL."""
+        return f"{number + 1} {self.branches[number].table}/" if self.branches else ""
 
     def probe_table(self, tables: Mapping[str, Table]) -> Table:
         """The columns that its expressions name of the probe."""

@@ -11,8 +11,8 @@ from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.inserts.queries import Binder
 from tidegate.pipelines.sql.model import Insert, Projection
 from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
-from tidegate.pipelines.sql.tree import Column as OutputColumn
 from tidegate.pipelines.sql.tree import KEPT, Condition, Declared, Node, Union
+from tidegate.pipelines.sql.tree import Column as OutputColumn
 from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest

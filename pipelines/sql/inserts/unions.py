@@ -10,7 +10,7 @@ from tidegate.pipelines.connectors.table import Column as TableColumn
 from tidegate.pipelines.connectors.table import Table, WatermarkSpec
 from tidegate.pipelines.sql.coercion import castable, common_exact
 from tidegate.pipelines.sql.scope import FORBIDDEN, unused, value_of
-from tidegate.pipelines.sql.tree import KEPT, Column, Declared, Node, TimeAttribute, Union
+from tidegate.pipelines.sql.tree import KEPT, Column, Declared, Node, Scan, TimeAttribute, Union
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Query
@@ -53,7 +53,7 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
     return union
 
 
-def _leaves(node: Node) -> Sequence[Node]:
+def _leaves(node: Node) -> Sequence[Scan]:
     scan = node.scan
     return [leaf for branch in scan.branches for leaf in _leaves(branch)] if isinstance(scan, Union) else [scan]
 
@@ -64,7 +64,7 @@ def _check(source: Source, query: Query, branch: Node, first: Query, node: Node)
     probe: Declared = branch.scan.declared
     if not probe.only_grows:
         what = f"{probe.table.name} ({probe.spec.name}) has updates, and UNION ALL takes tables that only grow"
-        raise source.error(branch.scan.span, what, f"write an INSERT of its own for {probe.table.name}")
+        raise source.error(branch.scan.span, what, f"leave {probe.table.name} out: updates are for event-time joins")
     if len(branch.columns) != len(node.columns):
         shown = [", ".join(column.written for column in each.columns) for each in (branch, node)]
         what = (
