@@ -23,7 +23,6 @@ from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from tidegate.pipelines.sql.model import Condition, Insert, ProcessInsert
-from tidegate.pipelines.sql.roles import read_back
 from tidegate.pipelines.sql.scope import InsertScope, Relation, unused
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.tree import Column, Declared, Filter, Scan, WindowAggregate
@@ -88,9 +87,6 @@ class WindowedCompiler:
         assert call is not None
         target, probe = self.insert.target(), self._probe()
         relation = Relation.of(statement.probe.name.text, probe.table)
-        if probe.is_target:
-            what = f"{probe.table.name} is the target of an INSERT, and windows cannot read it yet"
-            raise self._error(statement.probe.table.span, what, read_back(probe.table.name))
         if not probe.only_grows:
             what = f"{probe.table.name} ({probe.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(statement.probe.table.span, what, "aggregate a table that only grows")
