@@ -118,6 +118,3 @@ SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
 
 TAKEN = frozenset({*AGAIN_OTHERWISE, *AGGREGATES, *WINDOWS, *DDL_ONLY, *SYNTAX})
 """Names that a script's own function cannot have, beside those of the built-in ones. It may have a name in ABSENT."""
-
-STORED_ONLY = "its value is stored where a row lands, so that a recomputation, years later, sees the same"
-"""Why a user function cannot stand in an INSERT."""

@@ -16,7 +16,7 @@ from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.windows.aggregation import WindowAggregation
 from tidegate.pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
 from tidegate.pipelines.sql.coercion import castable
-from tidegate.pipelines.sql.functions.function import Call
+from tidegate.pipelines.sql.functions.function import Call, Function
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
@@ -50,6 +50,14 @@ class RowScope(InsertScope):
 
     bounds: Mapping[str, Value] = field(default_factory=dict)
     seen: list[Name] = field(default_factory=list)
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """Raises SqlError for every user function."""
+        if super().function(name, span) is not None:
+            probe = self.relations[0].table.name
+            hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
+            raise self.source.error(span, f"function {name} cannot stand in an INSERT over windows", hint)
+        return None
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column. Raises SqlError: unknown."""
