@@ -179,7 +179,7 @@ class CompiledScript:
     """A whole compiled script. `functions` by name, as declared. `auto_watermark_interval`: the script's setting of
     Flink's `pipeline.auto-watermark-interval`, None for none; a run's own argument overrides it. `not_null_enforcer`:
     ERROR or DROP, as `table.exec.sink.not-null-enforcer`; None for none. `without_effect`: settings of Flink that the
-    script has and that have no effect here, each with why."""
+    script has and that have no effect here, each with why. `views`: the names of its views."""
 
     name: str
     tables: Mapping[str, Table]
@@ -190,6 +190,7 @@ class CompiledScript:
     auto_watermark_interval: timedelta | None = None
     not_null_enforcer: str | None = None
     without_effect: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    views: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def table(self, name: str) -> Table:
         """The table called `name`. Raises KeyError."""

@@ -379,7 +379,7 @@ class ExpressionGrammar(AtomGrammar):
         TokenType.IN: lambda self, this: self._parse_in(this),
         TokenType.IS: lambda self, this: self._parse_is(this),
         TokenType.LIKE: lambda self, this: self._like(this),
-        TokenType.SIMILAR_TO: lambda self, this: self._similar(),
+        TokenType.SIMILAR_TO: lambda self, this: self._similar(this),
     }
 
     def _prefixed(self, kind: type[exp.Unary], read: Callable[[], exp.Expr | None]) -> exp.Expr:
@@ -436,11 +436,12 @@ class ExpressionGrammar(AtomGrammar):
         found = self.expression(exp.Is(this=this, expression=spanned(test, span_of(self._prev))))
         return self.expression(exp.Not(this=found)) if negated else found
 
-    def _like(self, this: exp.Expr | None) -> exp.Expr:
-        found: exp.Expr = self.expression(exp.Like(this=this, expression=self._parse_bitwise()))
+    def _like(self, this: exp.Expr | None, kind: type[exp.Binary] = exp.Like) -> exp.Expr:
+        found: exp.Expr = self.expression(kind(this=this, expression=self._parse_bitwise()))
         if self._match(TokenType.ESCAPE):
             found = self.expression(exp.Escape(this=found, expression=self._literal("the escape character")))
         return found
 
-    def _similar(self) -> exp.Expr:
-        self.refuse(span_of(self._prev), "SIMILAR TO is not supported", "write REGEXP(value, pattern)")
+    def _similar(self, this: exp.Expr | None) -> exp.Expr:
+        self.need("TO", hint="for example name SIMILAR TO 'a%|b%'")
+        return self._like(this, exp.SimilarTo)

@@ -39,7 +39,16 @@ FOREIGN = [
         "n ⟦MOD⟧ 2",
         "b ⟦XOR⟧ b",
     ),
-    *("n NOT ⟦NULL⟧", "n ⟦ISNULL⟧", "n ⟦NOTNULL⟧", "s IS ⟦JSON⟧", "n IS ⟦1⟧", "n IN ⟦UNNEST⟧(a)", "n IN ⟦a⟧"),
+    *(
+        "b ⟦XOR⟧ b",
+        "n NOT ⟦NULL⟧",
+        "n ⟦ISNULL⟧",
+        "n ⟦NOTNULL⟧",
+        "s IS ⟦JSON⟧",
+        "n IS ⟦1⟧",
+        "n IN ⟦UNNEST⟧(a)",
+        "n IN ⟦a⟧",
+    ),
     *("n =⟦=⟧ 1", "n <=⟦>⟧ 1", "n ⟦!⟧> 1", "s LIKE 'a' ESCAPE ⟦1⟧", "⟦?⟧", "⟦:⟧x", "⟦@⟧x", "⟦{⟧'a': 1}", "⟦[⟧1, 2]"),
     *("CAST(s AS INT ⟦FORMAT⟧ 'YY')", "CAST(s AS INT ⟦DEFAULT⟧ 1 ON ERROR)", "⟦CONVERT⟧(s, n)", "⟦TRY⟧(n)"),
     *("JSON_VALUE(s, '$.a' ⟦DEFAULT⟧ 'x' ON EMPTY)", "JSON_VALUE(s, '$.a' ⟦NULL⟧ ON ERROR)", "ROW(n ⟦AS⟧ x)"),
@@ -66,7 +75,7 @@ def test_the_operators_of_the_grammar_are_those_that_are_translated() -> None:
     operators = (parser.EQUALITY, parser.COMPARISON, parser.CONJUNCTION, parser.DISJUNCTION, parser.TERM, parser.FACTOR)
     kinds = set(chain.from_iterable(table.values() for table in operators))
     assert kinds <= set(Translator.rules)
-    assert not (parser.BITWISE or parser.EXPONENT or parser.JSON_OPERATORS)
+    assert not any((parser.BITWISE, parser.EXPONENT, parser.JSON_OPERATORS))
 
 
 def test_an_argument_that_no_rule_reads_is_refused_whatever_the_node() -> None:
