@@ -162,6 +162,9 @@ def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
 
 def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Script:
     """The pipeline with `name` as a source, if it is not one already."""
+    if name in pipeline.views:
+        what = f"{name} is a view, and a process function reads tables"
+        raise _error(where, what, "name the view's table, and leave out in the function what its WHERE leaves out")
     if name not in pipeline.tables:
         known = ", ".join(pipeline.tables)
         raise _error(where, f"there is no table {name}", f"the script declares {known}")
