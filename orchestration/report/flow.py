@@ -122,8 +122,9 @@ def _gate(status: InsertStatus) -> tuple[list[str], str]:
     """Its lines and its colour."""
     if status.held:
         return ["Gate: held", f"epoch {status.epoch}"], "bad"
-    if waits := (*status.waits_for, *status.waits_for_inserts):
-        return ["Gate: closed", f"waits for {', '.join(waits)}"], "wait"
+    awaited = [f"waits for {', '.join(names)}" for names in (status.waits_for, status.waits_for_inserts) if names]
+    if awaited:
+        return ["Gate: closed", *awaited], "wait"
     return ["Gate", f"last epoch {status.state}" if status.state else "nothing staged yet"], "good"
 
 
