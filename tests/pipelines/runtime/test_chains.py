@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,19 @@ from pyspark.sql import SparkSession
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, may_die
 from tests.pipelines.runtime.processes import functions as fn
+from tidegate.assets.metadata import of_waiting
+from tidegate.assets.text import facts_of
+from tidegate.orchestration.console.shown import shown
+from tidegate.orchestration.report import render
+from tidegate.orchestration.report.flow import flow
 from tidegate.pipelines.errors import GateHeld, PlanningError
+from tidegate.pipelines.facts.problems import looked
+from tidegate.pipelines.facts.report import gather
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked
+from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
@@ -233,10 +243,17 @@ HELD = (
 )
 
 
+def shown_to_people(harness: Harness) -> str:
+    """What `tidegate status` and `tidegate report` show of a lake."""
+    look = looked(harness.lake, harness.pipeline)
+    return "\n".join([*map(str, shown(look)), unescape(render(gather(harness.lake, harness.pipeline)))])
+
+
 def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     harness = Harness(HELD, spark, tmp_path)
+    assert status(harness.lake, harness.pipeline).inserts[1].waits_for_inserts == ("clean",), "it has published nothing"
     for name in ("users", "rates"):
         harness.push(name, [{"k": 1, "v": 7, "ts": AT}])
         harness.watermark(name, at_ms(1))
@@ -244,9 +261,22 @@ def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
     assert [row["_target"] for row in harness.advance()] == ["clean", "seen"]
     assert not harness.run().moved  # a processing-time chain comes to an end
     harness.push("clicks", [{"id": 2, "k": 2, "ts": AT}, {"id": 3, "k": 1, "ts": AT}])
+    assert "seen waits for" not in shown_to_people(harness)
     with pytest.raises(GateHeld, match="clean"):
         harness.advance()
     assert [row["id"] for row in harness.published("seen")] == [1]
+    for found in (status(harness.lake, harness.pipeline), status(harness.lake)):
+        assert [(item.in_chain, item.reads, item.waits_for_inserts) for item in found.inserts] == [
+            ("clean", (), ()),
+            ("└ seen", ("clean",), ("clean",)),
+        ]
+    waiting = harness.runner.stage("seen")
+    assert isinstance(waiting, Waiting)
+    metadata = facts_of(of_waiting(harness.runner.releasing("seen"), waiting))
+    assert (metadata["waiting for"], metadata["status"]["reads"]) == ("clean", ["clean"])
+    assert shown_to_people(harness).count("seen waits for clean, whose newest epoch the gate holds.") == 2
+    picture = flow(gather(harness.lake, harness.pipeline))
+    assert [text in picture for text in (">target of clean<", ">waits for clean<")] == [True, True]
     harness.push("users", [{"k": 2, "v": 8, "ts": AT}])
     with pytest.raises(GateHeld):
         harness.run()
