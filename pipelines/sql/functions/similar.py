@@ -42,7 +42,7 @@ def _parts(pattern: str, escape: str | None) -> Iterator[str]:
     while place < len(pattern):
         character = pattern[place]
         place += 1
-        if character == escape:
+        if escape is not None and character == escape:
             yield _escaped(pattern, place, escape)
             place += 1
         elif character == "_":
@@ -78,7 +78,7 @@ def _enumeration(pattern: str, place: int, escape: str | None) -> tuple[str, int
         place += 1
         if character == "]":
             return found, place
-        if character == escape:
+        if escape is not None and character == escape:
             found += _escaped(pattern, place, escape)
             place += 1
         elif known is not None:
