@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame
 
 from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.functions import called_where
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.tree import KEPT, Branch
 from tidegate.pipelines.syntax.types import quoted, spark_string
@@ -39,7 +40,11 @@ def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant
     )
     for kept, columns, alias in _steps(branch):
         names = [name for name in own if name != KEPT]
-        rows = rows.selectExpr("*", f"IF({KEPT}, coalesce({kept}, false), false) AS _now") if kept else rows
+        rows = (
+            rows.selectExpr("*", f"IF({KEPT}, coalesce({called_where(KEPT, kept)}, false), false) AS _now")
+            if kept
+            else rows
+        )
         last = "_now" if kept else KEPT
         rows = rows.selectExpr(*names, f"{last} AS {KEPT}", f"{_struct(columns, last)} AS {quoted(alias)}")
     names = [name for name in own if name not in (KEPT, "_instant")]
@@ -61,5 +66,8 @@ def _steps(branch: Branch) -> Iterator[tuple[str | None, dict[str, str], str]]:
 def _struct(columns: dict[str, str], kept: str | None = None) -> str:
     """What is left out is only counted: an expression that fails on such a row fails nothing."""
     guard = f"CASE WHEN {kept} THEN ({{}}) END" if kept else "{}"
-    fields = (f"{spark_string(name)}, {guard.replace('{}', text)}" for name, text in columns.items())
+    fields = (
+        f"{spark_string(name)}, {guard.replace('{}', called_where(kept or 'true', text))}"
+        for name, text in columns.items()
+    )
     return f"named_struct({', '.join(fields)})"

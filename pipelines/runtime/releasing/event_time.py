@@ -12,12 +12,11 @@ from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken, insert_owner
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting, waiting_rows
-from tidegate.pipelines.runtime.epochs.target_log import combined, nothing_yet, tells
+from tidegate.pipelines.runtime.epochs.target_log import combined, hides, nothing_yet, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import Landed, ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
@@ -214,7 +213,8 @@ class EventTimePlanner(ReleasePlanner):
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
         for stream, row in zip(self.on_lake.probes, landed, strict=True):
-            rows[stream.name] = nothing_yet(stream.name) if row is None else self._unheld(row)
+            own = row or nothing_yet(stream.name)
+            rows[stream.name] = replace(own, idle=own.idle and not hides(self.on_lake, stream.name, own))
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
         reached = combined(list(rows.values()), known, before)
         if reached.use_processing_time:
@@ -222,13 +222,6 @@ class EventTimePlanner(ReleasePlanner):
         found = reached.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
-
-    def _unheld(self, landed: WatermarkRow) -> WatermarkRow:
-        """The status of a branch. A target whose newest epoch is not published counts as active: what the gate holds
-        must not be passed over as idle."""
-        writer = self.on_lake.pipeline.writer_of(landed.owner)
-        planned = self.on_lake.lake.epochs.last(insert_owner(writer.id)) if writer and landed.idle else None
-        return replace(landed, idle=False) if planned is not None and planned.epoch > landed.epoch else landed
 
     def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
         """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""

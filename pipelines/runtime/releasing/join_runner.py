@@ -31,6 +31,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -177,6 +178,7 @@ class JoinRunner(InsertRunner):
         if not (any(item.parts for item in plan.takes) or plan.joined):
             return merged([], insert, release)
         spark = self.spark()
+        register(spark, insert.calls(pipeline.functions))
         builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
         if insert.branches:
             rows = self._united(spark, plan)
