@@ -40,12 +40,10 @@ def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant
     )
     for kept, columns, alias in _steps(branch):
         names = [name for name in own if name != KEPT]
-        rows = (
-            rows.selectExpr("*", f"IF({KEPT}, coalesce({called_where(KEPT, kept)}, false), false) AS _now")
-            if kept
-            else rows
-        )
-        last = "_now" if kept else KEPT
+        last = KEPT
+        if kept:
+            tested = f"IF({KEPT}, coalesce({called_where(KEPT, kept)}, false), false)"
+            rows, last = rows.selectExpr("*", f"{tested} AS _now"), "_now"
         rows = rows.selectExpr(*names, f"{last} AS {KEPT}", f"{_struct(columns, last)} AS {quoted(alias)}")
     names = [name for name in own if name not in (KEPT, "_instant")]
     made = (
@@ -65,9 +63,6 @@ def _steps(branch: Branch) -> Iterator[tuple[str | None, dict[str, str], str]]:
 
 def _struct(columns: dict[str, str], kept: str | None = None) -> str:
     """What is left out is only counted: an expression that fails on such a row fails nothing."""
-    guard = f"CASE WHEN {kept} THEN ({{}}) END" if kept else "{}"
-    fields = (
-        f"{spark_string(name)}, {guard.replace('{}', called_where(kept or 'true', text))}"
-        for name, text in columns.items()
-    )
-    return f"named_struct({', '.join(fields)})"
+    if kept:
+        columns = {name: f"CASE WHEN {kept} THEN ({called_where(kept, text)}) END" for name, text in columns.items()}
+    return f"named_struct({', '.join(f'{spark_string(name)}, {text}' for name, text in columns.items())})"

@@ -204,6 +204,7 @@ def test_what_is_held_of_a_union_is_released_or_discarded_whole(spark: SparkSess
         ("a", 0, 0),
     ]
     harness.push("users", [{"k": 1, "v": 7, "ts": AT}])
+    harness.watermark("users", at_ms(1))
     assert [row["id"] for row in harness.advance()] == [11]
     for number in range(2, 6):
         harness.push("a", [{"id": number, "k": 1, "ts": AT}])
