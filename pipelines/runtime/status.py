@@ -539,7 +539,7 @@ def _above(
     for table, writer in written.items():
         newest = newest_epochs(lake, writer, targets.get(writer) or target_of(lake, pipeline, writer))
         held = bool(newest) and newest[-1].state == "held"
-        found[writer] = held or lake.watermarks.last(table) is None
+        found[writer] = held or Stream(lake, table).newest is None
     return found
 
 
