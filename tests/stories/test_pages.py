@@ -277,6 +277,7 @@ def test_two_stages(shop: Story) -> None:
             shown += (found := shop.type(line, status=int("exit status 1" in text)))
             prints += [printed(found)] if " run " in line else []
     assert prints == [["+I[cup, f]", "+I[pot, m]"], [], [], ["+I[cup, x]"]]
+    assert "follows: with_gender, whose target it reads" in shown
     (table,) = (block for block in blocks(STAGES) if "└" in block.text)
     words = " ".join(shown.split())
     assert [line for line in table.text.splitlines() if " ".join(line.split()) not in words] == [], shown
