@@ -338,28 +338,6 @@ class LakeStatus:
         return tuple(insert.insert for insert in self.inserts if insert.imbalanced)
 
     @property
-    @fact()
-    def unfinished(self) -> dict[str, int]:
-        """Table or INSERT -> its epoch that is planned and neither done nor held, and on which nobody works: its run
-        failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an INSERT
-        waits for."""
-        passed_over = {row.owner for row in self.stuck} | {build for item in self.inserts for build in item.waits_for}
-        sources = {
-            source.table: source.planned
-            for source in self.sources
-            if source.planned > source.epochs and not source.holder and source.table not in passed_over
-        }
-        # Without its target, a published epoch cannot be distinguished from one that passed.
-        inserts = {
-            insert.insert: insert.epoch
-            for insert in self.inserts
-            if (insert.state in ("planned", "staged") or (insert.state == "passed" and insert.target is not None))
-            and not insert.holder
-            and insert_owner(insert.insert) not in passed_over
-        }
-        return sources | inserts
-
-    @property
     def awaited(self) -> dict[str, str | None]:
         """The builds that an INSERT waits for -> who loads them."""
         holders = {source.table: source.holder for source in self.sources}
@@ -561,7 +539,7 @@ def _above(
     for table, writer in written.items():
         newest = newest_epochs(lake, writer, targets.get(writer) or target_of(lake, pipeline, writer))
         held = bool(newest) and newest[-1].state == "held"
-        found[writer] = held or lake.watermarks.last(table) is None
+        found[writer] = held or Stream(lake, table).newest is None
     return found
 
 

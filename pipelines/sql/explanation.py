@@ -211,6 +211,8 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     lines += [f"  through: {view}" for view in insert.views]
+    writers = filter(None, map(pipeline.writer_of, insert.inputs))
+    lines += [f"  follows: {writer.id}, whose target it reads" for writer in writers]
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
