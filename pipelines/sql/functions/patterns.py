@@ -29,8 +29,9 @@ class NoPattern(ValueError):
     """A text that is no pattern: its message says why."""
 
 
-def like(pattern: str, escape: str | None) -> str:
-    """The regular expression that finds what is LIKE `pattern`, from its beginning to its end. Raises NoPattern."""
+def like(pattern: str, escape: str) -> str:
+    """The regular expression that finds what is LIKE `pattern`, from its beginning to its end. `escape`: a character, or
+    empty for none. Raises NoPattern."""
     found, place = "", 0
     while place < len(pattern):
         character = pattern[place]
@@ -47,7 +48,7 @@ def like(pattern: str, escape: str | None) -> str:
     return rf"\A{found}\z"
 
 
-def similar(pattern: str, escape: str | None) -> str:
+def similar(pattern: str, escape: str) -> str:
     """The regular expression that finds what is similar to `pattern`, from its beginning to its end. Raises
     NoPattern."""
     if escape == ":" and not ("[:" in pattern and ":]" in pattern):
@@ -55,7 +56,7 @@ def similar(pattern: str, escape: str | None) -> str:
     return rf"\A(?:{''.join(_parts(pattern, escape))})\z"
 
 
-def _parts(pattern: str, escape: str | None) -> Iterator[str]:
+def _parts(pattern: str, escape: str) -> Iterator[str]:
     place = 0
     while place < len(pattern):
         character = pattern[place]
@@ -87,7 +88,7 @@ def _escaped(pattern: str, place: int, escape: str) -> str:
     return character
 
 
-def _enumeration(pattern: str, place: int, escape: str | None) -> tuple[str, int]:
+def _enumeration(pattern: str, place: int, escape: str) -> tuple[str, int]:
     """What stands in brackets, and where it goes on behind them."""
     found = ""
     while place < len(pattern):

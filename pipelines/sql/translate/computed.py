@@ -179,7 +179,7 @@ def _matched(walker: Walker, text: Value, pattern: Value, escape: str | None, op
     if not isinstance(pattern.constant, str):
         walker.refuse(span, "the pattern of SIMILAR TO is a constant", "REGEXP takes any expression for its pattern")
     try:
-        regex = (patterns.like if operator == "LIKE" else patterns.similar)(pattern.constant, escape)
+        regex = (patterns.like if operator == "LIKE" else patterns.similar)(pattern.constant, escape or "")
     except patterns.NoPattern as problem:
         walker.refuse(span, f"this is no pattern: {problem}", f"for example name {operator} 'a%'")
     return Value(f"({text.sql} RLIKE {spark_string(regex)})", BOOLEAN, aliases=text.aliases)
