@@ -30,8 +30,8 @@ class NoPattern(ValueError):
 
 
 def like(pattern: str, escape: str) -> str:
-    """The regular expression that finds what is LIKE `pattern`, from its beginning to its end. `escape`: a character, or
-    empty for none. Raises NoPattern."""
+    """The regular expression that finds what is LIKE `pattern`, from its beginning to its end. `escape`: a character,
+    or empty for none. Raises NoPattern."""
     found, place = "", 0
     while place < len(pattern):
         character = pattern[place]
