@@ -250,8 +250,8 @@ class ExpressionGrammar(AtomGrammar):
             inner = operand.this if isinstance(operand, exp.Not) else operand
             if isinstance(inner, COMPARED):
                 span = place(operand) or self.here()
-                shown = self.source.shown(span)
-                self.refuse(span, f"{shown} beside a comparison could be read in two ways", f"write ({shown})")
+                what = f"{self.source.shown(span)} beside a comparison could be read in two ways"
+                self.refuse(span, what, "put what you mean in brackets: Flink reads it from the left")
         return self.expression(klass(this=this, expression=expression))
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
