@@ -32,6 +32,23 @@ def _substring(call: Call) -> str:
     return f"CASE {negative}WHEN char_length({text}) + {numbers[0]} < 0 THEN '' ELSE {sql} END"
 
 
+def _overlay(call: Call) -> str:
+    """In Flink a text that does not begin there stays as it is, and what is put over no character ends it."""
+    (text, other, start, *size), all_there = call.sqls, " AND ".join(f"{sql} IS NOT NULL" for sql in call.sqls[1:])
+    cases = f"WHEN ({start} < 1 OR {start} > char_length({text})) AND {all_there} THEN {text}"
+    if size:
+        cases += f" WHEN {size[0]} < 1 THEN concat(left({text}, {start} - 1), {other})"
+    return f"CASE {cases} ELSE overlay({', '.join(call.sqls)}) END"
+
+
+def _locate(call: Call) -> str:
+    """A place in front of the text is its beginning in Flink, and NULL is no place."""
+    first, text, *start = call.sqls
+    if not start:
+        return f"locate({first}, {text})"
+    return f"CASE WHEN {start[0]} IS NOT NULL THEN locate({first}, {text}, IF({start[0]} < 1, 1, {start[0]})) END"
+
+
 def _regexp_extract(call: Call) -> str:
     text, pattern, *group = call.sqls
     # Flink: the whole match unless a group is asked for, NULL where there is no match.
@@ -123,12 +140,12 @@ FUNCTIONS = (
         ("OVERLAY",),
         (TEXT, TEXT, WHOLE, WHOLE),
         STRING,
-        "overlay({all})",
+        _overlay,
         least=3,
         usage="OVERLAY(STRING PLACING STRING FROM integer [FOR integer])",
     ),
     Function(("POSITION",), (TEXT, TEXT), INT, "locate({0}, {1})", usage="POSITION(STRING IN STRING)"),
-    Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, "locate({all})", least=2),
+    Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, _locate, least=2),
     Function(("INSTR",), (TEXT, TEXT), INT, "instr({0}, {1})"),
     Function(("STARTSWITH",), (TEXT, TEXT), BOOLEAN, "startswith({0}, {1})"),
     Function(("ENDSWITH",), (TEXT, TEXT), BOOLEAN, "endswith({0}, {1})"),
