@@ -24,7 +24,6 @@ from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from tidegate.pipelines.sql.model import Condition, Insert, ProcessInsert
-from tidegate.pipelines.sql.roles import read_back
 from tidegate.pipelines.sql.scope import InsertScope, Relation, unused
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.tree import Column, Filter, Node, WindowAggregate
@@ -145,9 +144,6 @@ class WindowedCompiler:
         """Raise SqlError for rows that have no windows."""
         declared, at, of = rows.scan.declared, self.statement.probe.table.span, relation.defined
         name = declared.table.name
-        if declared.is_target:
-            what = f"{name} is the target of an INSERT, and windows cannot read it yet"
-            raise self._error(at, what, read_back(name), of)
         if not declared.only_grows:
             what = f"{name} ({declared.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(at, what, "aggregate a table that only grows", of)
