@@ -92,6 +92,14 @@ class Insert:
         """The windowed query, if it is an INSERT over SQL's window table functions."""
         return None
 
+    @property
+    def terms(self) -> tuple[list[str], list[str]]:
+        """The terms of WHERE about the probe's row alone, and those that need a build."""
+        builds, found = {join.alias for join in self.joins}, (list[str](), list[str]())
+        for term in self.conditions:
+            found[bool(term.aliases & builds)].append(term.expression)
+        return found
+
     def calls(self, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
         """The functions of the script that SELECT, ON and WHERE call."""
         from tidegate.pipelines.functions import used_in

@@ -372,15 +372,8 @@ def _matched(
 
 def _guarded(insert: Insert, join: Join) -> Join:
     """The join, whose keys call functions only for rows that WHERE does not leave out."""
-    taken = all_of(term for term in _terms(insert)[0] if PREFIX not in term)
+    taken = all_of(term for term in insert.terms[0] if PREFIX not in term)
     return replace(join, keys=tuple(replace(key, probe=called_where(taken, key.probe)) for key in join.keys))
-
-
-def _terms(insert: Insert) -> tuple[list[str], list[str]]:
-    """The terms of WHERE that read the probe alone, and the rest."""
-    builds, terms = {join.alias for join in insert.joins}, insert.conditions
-    of_probe = [term.expression for term in terms if not term.aliases & builds]
-    return of_probe, [term.expression for term in terms if term.aliases & builds]
 
 
 def _latest(
@@ -433,12 +426,12 @@ def _latest(
 def _outcome(insert: Insert) -> str:
     """The outcome of a row, by its epoch's policy. The part of WHERE that reads the probe alone decides first, the rest
     of it last."""
-    event, terms = insert.time == "event", _terms(insert)
-    of_probe, met = all_of(terms[0]), ["_time IS NOT NULL"] if event else []
+    event, (of_probe, rest) = insert.time == "event", insert.terms
+    of_probe, met = all_of(of_probe), ["_time IS NOT NULL"] if event else []
     for number, join in enumerate(insert.joins):
         found = f"_why{number} IS NULL"
         met.append(found if join.kind == "INNER" else f"({found} OR _policy = 'publish')")
-    of_all = all_of(terms[1], " AND ".join([f"({of_probe})", *met]))
+    of_all = all_of(rest, " AND ".join([f"({of_probe})", *met]))
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
         reason = f"concat('{kind}:', _why{number}, {spark_string('@' + join.alias)})"
