@@ -20,6 +20,7 @@ from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.quality_checks.checks import CHECKS, processes, prove
 from tidegate.quality_checks.evidence import gather
 from tidegate.quality_checks.reconcile import reconcile
@@ -68,7 +69,7 @@ def staged(folder: Path) -> StagedEpoch:
     state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
     rows(Path(state), OWN, [1])
     files = [[vars(file) for file in survey(one)] for one in folders]
-    plan = release("evens", 1, taken("events", 0, 1, 4), computes=pipeline.digest(insert), state=STATE)
+    plan = release("evens", 1, taken("events", 0, 1, 4), computes=computes(pipeline, insert), state=STATE)
     second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
     facts: dict[str, Any] = {
         "late@events": 0,
@@ -191,7 +192,7 @@ def windowed(folder: Path) -> StagedEpoch:
         DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
     place = lake.staged_paths(target, insert)["quarantine"] / "g1-e1-x"
     rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
-    plan = release("counted", 1, taken("events", 0, 1, 7), computes=pipeline.digest(insert), state=STATE)
+    plan = release("counted", 1, taken("events", 0, 1, 7), computes=computes(pipeline, insert), state=STATE)
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
     facts["state"] = {"folder": "g1-e1-x", "files": []}
     left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}

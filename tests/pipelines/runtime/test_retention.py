@@ -27,6 +27,7 @@ from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
@@ -61,7 +62,7 @@ class ByHand:
             bounds=Bounds(800, watermark),
             pins=(Pin("rates", 1, 1, 1, horizon),),
             on_unmatched="publish",
-            computes=PIPELINE.digest(INSERT),
+            computes=computes(PIPELINE, INSERT),
             oldest=MIN_TIMESTAMP if least is None else least,
         )
         store(self.lake, plan.row())
