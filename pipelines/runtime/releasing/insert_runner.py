@@ -197,7 +197,7 @@ class InsertRunner(InsertOnLake, ABC):
         lake, insert = self.lake, self.insert
         own = role == "publish"
         sink = sink_of(target, lake.target_path(target)) if own else TableSink(lake.quarantine_path(target, insert))
-        folder = lake.staged_folder(target, insert, staged.folder, role)
+        folder = lake.new_attempt(target, insert, staged.folder)[role]
         return FileCommit(role, target.name, sink, folder, files, point, always)
 
     def _notifications(self, *published: FileCommit) -> list[Commit]:

@@ -395,7 +395,7 @@ class Proof:
                         state = "rows lost"
                 else:
                     in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
-                    if removed.nothing or (removed.rows is not None and in_all > removed.rows):
+                    if in_all > removed.rows:
                         state = "rows lost"
                     elif pin is not None and retention.spares(epoch, pin, removed):
                         continue
