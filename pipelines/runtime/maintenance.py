@@ -157,8 +157,6 @@ class Maintenance:
         probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
         together = (lambda path: self._apart(path, probing)) if probing else compact
         tidied = tidy(path, keep=self.keep, together=together)
-        if (copies := path / "_lookup").is_there():  # of an older Tidegate
-            copies.delete_all()
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 

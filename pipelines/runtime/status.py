@@ -467,7 +467,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         now=now,
         aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
-        removed=removed.rows or 0,
+        removed=removed.rows,
         since=first.landed_at if first is not None and stream.kind == "probe" else None,
     )
 

@@ -344,7 +344,7 @@ class OutputsTime:
 
     @classmethod
     def of(cls, row: StagedRow) -> OutputsTime:
-        """Read back; older rows have only the first two."""
+        """Read back."""
         return cls(*row.facts[FACT])
 
     def after(

@@ -27,6 +27,7 @@ from tidegate.pipelines.process import (
 )
 from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output
 from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
@@ -298,4 +299,4 @@ def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
     with pytest.raises(PlanningError, match="there is a table x already"):
         once.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
     assert [table.name for table in once.sources] == ["events"]
-    assert once.digest(once.insert("x")) != whole().digest(whole().insert("ruled"))
+    assert computes(once, once.insert("x")) != computes(whole(), whole().insert("ruled"))
