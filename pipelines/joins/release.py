@@ -101,7 +101,7 @@ class Joining:
     @cached_property
     def _types(self) -> dict[str, Columns]:
         """By alias, the columns that expressions of the INSERT name."""
-        tables = {self.insert.probe_alias: self.tables[self.insert.probe]}
+        tables = {self.insert.probe_alias: self.insert.probe_table(self.tables)}
         tables |= {join.alias: self.tables[join.build] for join in self.insert.joins}
         stored = {
             alias: {column.name: column.spark_type for column in table.stored_columns}

@@ -213,6 +213,9 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     lines += [f"  through: {view}" for view in insert.views]
     writers = filter(None, map(pipeline.writer_of, insert.inputs))
     lines += [f"  follows: {writer.id}, whose target it reads" for writer in writers]
+    for number, branch in enumerate(insert.branches, 1):
+        where = " and ".join(step.kept for step in branch.steps if step.kept)
+        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}")
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
@@ -295,7 +298,7 @@ def _waits(pipeline: Pipeline, insert: Insert) -> str:
     flips = f"for {_and(insert.builds)} to flip"
     if insert.time == "processing":
         return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
-    sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
+    sides = _and(insert.inputs)
     return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
 
 
