@@ -120,7 +120,7 @@ def _tables_of(
         table, name = pipeline.table(item.table), f"the table of {item.table}"
         read = Stream.of(lake, pipeline, item.table).generation(item.generation)
         tables[name] = read.there(item.upto)
-        expected[name] = item.landed - (read.removed.rows or 0)
+        expected[name] = item.landed - read.removed.rows
         if CHANGELOG_RETENTION in table.options:
             thinned.add(name)
     for item in rows.outputs:
@@ -168,7 +168,7 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         "quarantine": f"the quarantine of {insert.id}",
     }
     expected = {
-        **{name: own.landed(0, upto) - (own.removed.rows or 0) for name, (own, upto) in read.items()},
+        **{name: own.landed(0, upto) - own.removed.rows for name, (own, upto) in read.items()},
         "target": rows.published,
         "quarantine": rows.in_quarantine - _removed(lake, pipeline, insert),
     }

@@ -17,6 +17,7 @@ from tidegate.pipelines.runtime.differences import BRING_BACK, Difference, left_
 from tidegate.pipelines.runtime.epochs import Pin
 from tidegate.pipelines.sql import explain as explained
 from tidegate.pipelines.sql import show_create_function, show_create_table, show_statements, to_properties
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.explanation import settings_of
 from tidegate.pipelines.sql.model import Insert
@@ -113,7 +114,7 @@ class DeclaredInsert:
             tuple(DeclaredJoin(join.build, join.kind, join.time, key) for join, key in keyed),
             tuple(item.name for item in insert.projections),
             on_unmatched(pipeline.table(insert.target)),
-            pipeline.digest(insert),
+            computes(pipeline, insert),
         )
 
 

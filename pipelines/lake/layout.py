@@ -14,8 +14,7 @@
     <lake>/state/<insert>                                                 the state of a process, adopted by a commit
 
 An attempt at an epoch is staged inside of the tables that will adopt its files, in folders whose names start with `_`:
-VACUUM of any engine passes over them, so that it deletes no file that waits for its verdict. In a lake of format 1 or 2
-the target's files too were staged in the quarantine's folder, which has a note that says so (KEEP).
+VACUUM of any engine passes over them, so that it deletes no file that waits for its verdict.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Places:
 
     @property
     def staged(self) -> Location:
-        """Where its epochs stage the rows that they quarantine; in older lakes, all rows."""
+        """Where its epochs stage the rows that they quarantine."""
         return self.quarantine / "_staged"
 
 
@@ -121,12 +120,6 @@ class Layout:
     def new_attempt(self, target: Table, insert: Insert, attempt: str) -> dict[str, Location]:
         """The folders that an attempt at an epoch stages its rows in, by disposition."""
         return {disposition: path / attempt for disposition, path in self.staged_paths(target, insert).items()}
-
-    def staged_folder(self, target: Table, insert: Insert, attempt: str, disposition: str) -> Location:
-        """The folder that the rows of one disposition were staged in, by this Tidegate or an older one."""
-        new = self.new_attempt(target, insert, attempt)[disposition]
-        old = self.staged_paths(target, insert)["quarantine"] / attempt
-        return old if not new.is_there() and (old / f"_disposition={disposition}").is_there() else new
 
     def state_path(self, insert: Insert) -> Location:
         """The state of a process."""

@@ -71,8 +71,7 @@ class Stream:
 
     @property
     def kind(self) -> Literal["build", "probe"] | None:
-        """What it was landed as: a build (its table is a changelog) or a probe. None in an older lake, and for an
-        output."""
+        """What it was landed as: a build (its table is a changelog) or a probe. None for an output."""
         stored = self.lake.definitions.last(self.name)
         return None if stored is None else stored.form.get("role")
 
@@ -217,7 +216,7 @@ class Generation:
             None if mark == delta_log.NOT_COMMITTED else mark
             for mark in (delta_log.committed(self.path, name) for name in self._marks())
         )
-        return Removed(time + 1 if time is not None and time < 0 else time, epoch, rows)
+        return Removed(time + 1 if time is not None and time < 0 else time, epoch, rows or 0)
 
     def marks(self, removed: Removed) -> dict[str, int]:
         """The transactions that store how far retention has gone, for the commit that removes the rows. A time before
@@ -251,7 +250,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Removed:
-    """How far retention has ever gone in a generation of a table; all None where it has removed nothing.
+    """How far retention has ever gone in a generation of a table; nothing where it has removed none.
 
     Of a build single versions go ('changelog.retention'), of a probe whole landed epochs ('landed.retention'). Stored
     as marks in the table's own log, by the commit that removed the rows.
@@ -261,12 +260,12 @@ class Removed:
             that was removed lies after it; None where none has a time.
         epoch: Of a build: no processing-time pin of this epoch or a later one lost its latest versions. Of a probe: all
             rows of the epochs up to this one were removed, and no others.
-        rows: How many rows were removed; None also where an older lake has not stored it.
+        rows: How many rows were removed.
     """
 
     time: int | None = None
     epoch: int | None = None
-    rows: int | None = None
+    rows: int = 0
 
     @property
     def nothing(self) -> bool:

@@ -1,9 +1,9 @@
 """What a process function computes, as far as its code shows it: every plan has a digest of it.
 
-`identity_of` digests the text, as in plans of older lakes; `definition_of` digests the meaning. Both cover the
-function's class and its base classes, the values of its attributes, and the functions, classes and constants that any
-of these name, as long as they are the user's own. What comes with Python, with Tidegate or with another installed
-package counts by its name only, since it may hold anything (a logger knows all other loggers).
+It covers the function's class and its base classes, the values of its attributes, and the functions, classes and
+constants that any of these name, as long as they are the user's own: each by its meaning (syntax trees instead of
+texts, names without modules). What comes with Python or with Tidegate counts by its name only, since it may hold
+anything (a logger knows all other loggers), what comes with another installed package by its name and its version.
 """
 
 from __future__ import annotations
@@ -30,24 +30,14 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from tidegate.pipelines.process.engine.binding import shape_of, unwrapped
+from tidegate.pipelines.process.engine.binding import unwrapped
 from tidegate.pipelines.process.functions import ProcessFunction
-from tidegate.pipelines.process.state.declared import column_type
 
 _PLAIN = (type(None), bool, int, float, str, bytes, date, timedelta, Decimal, Enum, re.Pattern)
 _FOREIGN = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}
 _INSTALLED = {"site-packages", "dist-packages"}
 _CONSTANT = (*_PLAIN, Mapping, list, tuple, set, frozenset)
 _CACHED = (type(cache(id)),)
-
-
-def identity_of(function: Any) -> str:
-    """The name of a function's class, and a digest of what it computes: the same in every run of the same code."""
-    inner = unwrapped(function)
-    kind = type(inner)
-    states = [(item.name, column_type(item)) for item in shape_of(function).states]
-    lines = (kind.__module__, kind.__qualname__, states, _Seen(_root(kind)).placeless(inner))
-    return f"{kind.__qualname__} {_digest(lines)}"
 
 
 def definition_of(value: Any) -> str:
@@ -61,22 +51,28 @@ def definition_of(value: Any) -> str:
     name = getattr(kind, "__qualname__", "")
     if isinstance(given := getattr(inner, "version", None), str | int):
         return f"version {given}"
-    return f"{name} {_digest(_Meant(_root(kind)).placeless(inner))}".strip()
+    lines = repr(_Walk(_root(kind)).placeless(inner))
+    return f"{name} {hashlib.sha256(lines.encode()).hexdigest()[:16]}".strip()
 
 
-def _digest(lines: Any) -> str:
-    """A digest of these parts, the same as before Tidegate's modules were imported as `tidegate`: lakes have such
-    digests."""
-    return hashlib.sha256(repr(lines).replace("tidegate.pipelines.", "pipelines.").encode()).hexdigest()[:16]
+@runtime_checkable
+class Buffered(Protocol):
+    """Values of one kind in a row, as numpy has them."""
+
+    dtype: Any
+    shape: Any
+
+    def tobytes(self) -> bytes: ...
 
 
-class _Seen:
+class _Walk:
     """Walks through what a function is made of, everything once. `home`: the package of its class."""
 
     def __init__(self, home: str | None) -> None:
         self._home = home
         self._seen: dict[int, Any] = {}
         self._folders: set[str] = set()
+        self._modules: set[int] = set()
 
     def placeless(self, value: Any) -> list[str]:
         """The lines of `value`, the same wherever the user's modules lie: in texts that begin with their folder, such
@@ -112,6 +108,10 @@ class _Seen:
                 yield from (*self.lines(item), ",")
         elif isinstance(value, partial):
             yield from self.lines([value.func, value.args, value.keywords])
+        elif isinstance(value, _CACHED):
+            yield from self.lines(value.__wrapped__)
+        elif isinstance(value, cached_property):
+            yield from self.lines(value.func)
         else:
             yield from self._instance(value)
 
@@ -122,13 +122,23 @@ class _Seen:
             yield from self.lines({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
         elif self._own(kind) or issubclass(kind, ProcessFunction):
             yield from self.lines(getattr(value, "__dict__", {}))
+        if self._own(kind):
+            slots = [name for one in kind.__mro__ for name in _several(vars(one).get("__slots__", ()))]
+            values = {name: getattr(value, name, None) for name in slots if not name.startswith("__")}
+            if values:
+                yield from self.lines(values)
+        elif isinstance(value, complex):
+            yield repr(value)
+        elif isinstance(value, deque):
+            yield from self.lines(list(value))
+        elif isinstance(value, Buffered):  # an array
+            yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
 
     def _class(self, kind: type) -> Iterator[str]:
         for one in kind.__mro__:
             yield self._name(one)
             if not self._own(one):
                 continue
-            yield self._text(one)
             for name, item in self._members(one):
                 found = item.__func__ if isinstance(item, staticmethod | classmethod) else item
                 if isinstance(found, FunctionType):
@@ -139,22 +149,29 @@ class _Seen:
     def _function(self, function: FunctionType) -> Iterator[str]:
         yield self._name(function)
         if self._own(function):
-            yield self._text(function) or _code(function.__code__)
+            yield _tree(function) or _code(function.__code__)
         yield from self.lines([function.__defaults__, function.__kwdefaults__])
         yield from self._named(function)
 
     def _named(self, function: FunctionType) -> Iterator[str]:
         """What the code of a function names: in its closure, and in its module."""
-        if self._own(function):
+        own = self._own(function)
+        if own:
             self._folders.update(_folders(function))
         for cell in function.__closure__ or ():
             try:
                 yield from self.lines(cell.cell_contents)
             except ValueError:  # a name that is not bound yet
                 continue
-        for name in _names(function.__code__) if self._own(function) else ():
-            found = function.__globals__.get(name)
+        if not own:
+            return
+        names = _names(function.__code__)
+        there = [function.__globals__.get(name) for name in names]
+        for name, found in zip(names, there, strict=True):
             yield from self._of_name(name, found)
+        for module in [*there, *_imported(function.__code__)]:
+            if isinstance(module, ModuleType):
+                yield from self._of_module(module, names)
 
     def _of_name(self, name: str, found: Any) -> Iterator[str]:
         """What a module's `name` adds, which is `found`; None where there is no such name."""
@@ -166,23 +183,6 @@ class _Seen:
         elif found is not None:
             yield from self._foreign(name, found)
 
-    def _name(self, value: Any) -> str:
-        return f"{value.__module__}.{value.__qualname__}"
-
-    def _text(self, value: Any) -> str:
-        return _source(value)
-
-    def _members(self, kind: type) -> Iterable[tuple[str, Any]]:
-        return vars(kind).items()
-
-    def _attribute(self, name: str, value: Any) -> Iterator[str]:
-        """Lines of a class attribute that is no function; the class's source covers it."""
-        return iter(())
-
-    def _foreign(self, name: str, value: Any) -> Iterator[str]:
-        """Lines of something that is named but not the user's own."""
-        return iter(())
-
     def _own(self, value: Any) -> bool:
         """Whether a function or a class (or an object's class) is the user's own."""
         root = _root(value)
@@ -191,32 +191,11 @@ class _Seen:
         file = getattr(sys.modules.get(value.__module__), "__file__", None) or ""
         return root == self._home or not _INSTALLED & set(Path(file).parts)
 
-
-@runtime_checkable
-class Buffered(Protocol):
-    """Values of one kind in a row, as numpy has them."""
-
-    dtype: Any
-    shape: Any
-
-    def tobytes(self) -> bytes: ...
-
-
-class _Meant(_Seen):
-    """The same by meaning: syntax trees instead of texts, names without modules, packages with their versions."""
-
-    def __init__(self, home: str | None) -> None:
-        super().__init__(home)
-        self._modules: set[int] = set()
-
     def _name(self, value: Any) -> str:
         root = _root(value)
         if root is not None and root not in _FOREIGN and not self._own(value):
             return f"{_package(root)} {value.__qualname__}"
         return value.__qualname__
-
-    def _text(self, value: Any) -> str:
-        return "" if isinstance(value, type) else _tree(value)
 
     def _members(self, kind: type) -> Iterable[tuple[str, Any]]:
         """Sorted, and without what a decorator has generated, as its source is in no file."""
@@ -230,39 +209,6 @@ class _Meant(_Seen):
             yield from (name, *self.lines(value))
         else:
             yield from self._foreign(name, value)
-
-    def lines(self, value: Any) -> Iterator[str]:
-        """The same, and what the older rule leaves out: functions behind a cache, and values of foreign types."""
-        if isinstance(value, _CACHED):
-            yield from self.lines(value.__wrapped__)
-        elif isinstance(value, cached_property):
-            yield from self.lines(value.func)
-        else:
-            yield from super().lines(value)
-
-    def _instance(self, value: Any) -> Iterator[str]:
-        kind = type(value)
-        yield from super()._instance(value)
-        if self._own(kind):
-            slots = [name for one in kind.__mro__ for name in _several(vars(one).get("__slots__", ()))]
-            values = {name: getattr(value, name, None) for name in slots if not name.startswith("__")}
-            if values:
-                yield from self.lines(values)
-        elif isinstance(value, complex):
-            yield repr(value)
-        elif isinstance(value, deque):
-            yield from self.lines(list(value))
-        elif isinstance(value, Buffered):  # an array
-            yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-
-    def _named(self, function: FunctionType) -> Iterator[str]:
-        yield from super()._named(function)
-        if self._own(function):
-            names = _names(function.__code__)
-            there = [function.__globals__.get(name) for name in names]
-            for module in [*there, *_imported(function.__code__)]:
-                if isinstance(module, ModuleType):
-                    yield from self._of_module(module, names)
 
     def _of_module(self, module: ModuleType, names: Iterable[str]) -> Iterator[str]:
         """What code reads from one of the user's own modules by `module.name`: those of `names` that it has."""
@@ -386,10 +332,3 @@ def _root(value: Any) -> str | None:
     """The package that a function, a class or an object's class comes from; None if it comes from none."""
     module = getattr(value, "__module__", None)
     return module.partition(".")[0] if isinstance(module, str) else None
-
-
-def _source(value: Any) -> str:
-    try:
-        return inspect.getsource(value)
-    except (OSError, TypeError):
-        return ""  # a class of an interactive session has none

@@ -41,7 +41,6 @@ class ProcessSpec:
     inputs: tuple[ProcessInput, ...]
     outputs: tuple[str, ...]
     buckets: int = BUCKETS
-    identity: str = ""
     declarations: tuple[WatermarkDeclaration, ...] = ()
     windowed: WindowedQuery | None = None
 

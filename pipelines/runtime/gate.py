@@ -135,7 +135,7 @@ class StagedEpoch:
     def path_of(self, file: StagedFile) -> Location:
         """Where a staged file lies."""
         attempt = self.staged.folder
-        return self.lake.staged_folder(self.target, self.insert, attempt, file.disposition) / file.path
+        return self.lake.new_attempt(self.target, self.insert, attempt)[file.disposition] / file.path
 
     def rows(self, spark: SparkSession, disposition: str = "publish") -> DataFrame | None:
         """The staged rows of one disposition; None when there are none."""

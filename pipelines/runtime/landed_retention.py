@@ -98,7 +98,7 @@ class LandedRetention(OldRows):
         latest = _latest(delta_log.paths_of(opened, old), epochs)
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
-        marks = own.marks(Removed(latest, upto, rows + (before.rows or 0)))
+        marks = own.marks(Removed(latest, upto, rows + before.rows))
         replace(path, path, remaining, old, note=f"{LANDED_RETENTION}: {counted(rows, 'row')} went", marks=marks)
         return rows
 

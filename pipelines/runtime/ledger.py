@@ -125,10 +125,8 @@ class Done:
     processed: Processed = Processed()
 
     @classmethod
-    def of(cls, row: LedgerRow) -> Done | None:
-        """Read back from a checkpoint; None if an older version made it, which lacks some of it."""
-        if not {"decided", "sums", "since", "processed"} <= row.sums.keys():
-            return None
+    def of(cls, row: LedgerRow) -> Done:
+        """Read back from a checkpoint."""
         with read_from(row):
             return restored(cls, row.sums)
 
@@ -228,15 +226,14 @@ def checkpoint(lake: Lake, insert: str, target: Location | None, at: int, *, loo
     `at`: ms, UTC.
 
     An INSERT with many epochs and no checkpoint gets several, each made from the one before. Where an epoch looks back,
-    or an older version made the checkpoint, all epochs are read, once: the new checkpoint replaces it.
+    all epochs are read, once: the new checkpoint replaces it.
     """
     owner = insert_owner(insert)
     newest, stored = lake.epochs.last(owner), lake.ledger.last(owner)
     left = 0 if newest is None else newest.epoch - (stored.epoch if stored else 0)
-    older = stored is not None and Done.of(stored) is None
-    if newest is None or (left <= (1 if older else CHECKPOINT) and not looked_back):
+    if newest is None or (left <= CHECKPOINT and not looked_back):
         return False
-    upto = None if looked_back or older or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
+    upto = None if looked_back or left <= 2 * CHECKPOINT else newest.epoch - left + CHECKPOINT + 1
     before, epochs = since_checkpoint(lake, insert, target, upto)
     settled = epochs if epochs and upto is None and epochs[-1].published else epochs[:-1]
     if not settled:
@@ -262,17 +259,17 @@ def since_checkpoint(
     lake: Lake, insert: str, target: Location | None, upto: int | None = None
 ) -> tuple[Done, list[ReleasedEpoch]]:
     """The sums of the newest checkpoint, and the epochs after it, up to `upto`. Without a checkpoint that can be used:
-    no sums, and all epochs. One cannot be used if it belongs to another history, if an older version made it, or if a
-    published epoch after it looks back, which may have changed what earlier ones count for."""
+    no sums, and all epochs. One cannot be used if it belongs to another history, or if a published epoch after it looks
+    back, which may have changed what earlier ones count for."""
     owner = insert_owner(insert)
     stored = lake.ledger.last(owner)
-    if stored is not None and (before := Done.of(stored)) is not None:
+    if stored is not None:
         last = lake.epochs.rows(owner, generation=stored.generation, epoch=stored.epoch)
         epochs = history(lake, insert, target, stored.epoch + 1, upto)
         same = len(last) == 1 and last[0].digest == stored.plan_digest
         on = (not epoch.plan.looks_back or not epoch.published for epoch in epochs)
         if same and all(on):
-            return before, epochs
+            return Done.of(stored), epochs
     return Done(), history(lake, insert, target, upto=upto)
 
 

@@ -188,14 +188,12 @@ def refuse_lost_waiting(
 
 def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
     """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
-    retention; 0 if an older lake has not stored how many were removed."""
+    retention."""
     return _lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
 
 
 def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
     table, removed = own.stream.table, own.removed
-    if removed.rows is None and not removed.nothing:
-        return 0
     landed = own.landed(0, upto)
     if landed == 0:
         return 0
@@ -205,7 +203,7 @@ def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) ->
         there = _there(own, table.version(), upto)
         if there is None:
             there = own.at(spark(), upto).count()
-    return max(landed - there - (removed.rows or 0), 0)
+    return max(landed - there - removed.rows, 0)
 
 
 @lru_cache(maxsize=256)

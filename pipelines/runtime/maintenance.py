@@ -157,8 +157,6 @@ class Maintenance:
         probing = [each for each in self.pipeline.inserts if table.name in each.taken and each.time == "event"]
         together = (lambda path: self._apart(path, table.name, probing)) if probing else compact
         tidied = tidy(path, keep=self.keep, together=together)
-        if (copies := path / "_lookup").is_there():  # of an older Tidegate
-            copies.delete_all()
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 

@@ -55,5 +55,5 @@ def another_table(lake: Lake, target: Table, insert: Insert, plan: ReleasePlan) 
     if own and any(row.passed for row in earlier):
         return True
     files = staged.files if own else staged.facts.get("second", {}).get("files", ())
-    folder = lake.staged_folder(target, insert, staged.folder, "publish")
+    folder = lake.new_attempt(target, insert, staged.folder)["publish"]
     return any(file["disposition"] == "publish" for file in files) and not folder.is_there()

@@ -296,13 +296,8 @@ class Retention(OldRows):
         if time is None or time == MAX_TIMESTAMP:
             # No watermark says how far back it was: the versions themselves do.
             time = MAX_TIMESTAMP if furthest == MAX_TIMESTAMP else -(-furthest // 1000)
-        removed = over + (before.rows or 0)
-        if before.rows is None and not before.nothing:
-            # Of an older lake: what is not there now was removed; what is lost from here on is found.
-            there = own.there()
-            removed = None if there is None else max(own.sums().rows - there, 0) + over
         time = time if before.time is None else max(time, before.time)
-        return own.marks(Removed(time, max(epoch, before.epoch or 0), removed))
+        return own.marks(Removed(time, max(epoch, before.epoch or 0), before.rows + over))
 
     def _judged(self, rows: DataFrame, table: Table, generation: int, horizon: Horizon) -> DataFrame:
         """The rows with `_after`, the time at which the key's next version begins, and `_over`, whether the row may go.

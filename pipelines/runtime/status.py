@@ -341,28 +341,6 @@ class LakeStatus:
         return tuple(insert.insert for insert in self.inserts if insert.imbalanced)
 
     @property
-    @fact()
-    def unfinished(self) -> dict[str, int]:
-        """Table or INSERT -> its epoch that is planned and neither done nor held, and on which nobody works: its run
-        failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an INSERT
-        waits for."""
-        passed_over = {row.owner for row in self.stuck} | {build for item in self.inserts for build in item.waits_for}
-        sources = {
-            source.table: source.planned
-            for source in self.sources
-            if source.planned > source.epochs and not source.holder and source.table not in passed_over
-        }
-        # Without its target, a published epoch cannot be distinguished from one that passed.
-        inserts = {
-            insert.insert: insert.epoch
-            for insert in self.inserts
-            if (insert.state in ("planned", "staged") or (insert.state == "passed" and insert.target is not None))
-            and not insert.holder
-            and insert_owner(insert.insert) not in passed_over
-        }
-        return sources | inserts
-
-    @property
     def awaited(self) -> dict[str, str | None]:
         """The builds that an INSERT waits for -> who loads them."""
         holders = {source.table: source.holder for source in self.sources}
@@ -492,7 +470,7 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         now=now,
         aligned=group_position_of(lake, last, now) if last else None,
         worked_on_at=worked_on_at,
-        removed=removed.rows or 0,
+        removed=removed.rows,
         since=first.landed_at if first is not None and stream.kind == "probe" else None,
     )
 
@@ -564,7 +542,7 @@ def _above(
     for table, writer in written.items():
         newest = newest_epochs(lake, writer, targets.get(writer) or target_of(lake, pipeline, writer))
         held = bool(newest) and newest[-1].state == "held"
-        found[writer] = held or lake.watermarks.last(table) is None
+        found[writer] = held or Stream(lake, table).newest is None
     return found
 
 

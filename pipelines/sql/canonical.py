@@ -59,11 +59,6 @@ def computes(pipeline: CompiledScript, insert: Insert) -> str:
     return digest_of({name: part for name, part in form.items() if name != "suite"})
 
 
-def computed(stored: str, pipeline: CompiledScript, insert: Insert) -> bool:
-    """Whether `stored`, from a plan, identifies what an INSERT computes; also by the rule of older lakes."""
-    return stored in (computes(pipeline, insert), pipeline.digest(insert))
-
-
 def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
     """The statements that an INSERT needs, those that write what it reads among them, and the INSERT itself: a script
     by which its epochs can be recomputed. Nothing secret is in it. Empty for a process."""

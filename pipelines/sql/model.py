@@ -9,7 +9,6 @@ pipeline's user functions, by their `spark_name` and with `_split` and `_offset`
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -93,6 +92,14 @@ class Insert:
     def windowed(self) -> WindowedQuery | None:
         """The windowed query, if it is an INSERT over SQL's window table functions."""
         return None
+
+    @property
+    def terms(self) -> tuple[list[str], list[str]]:
+        """The terms of WHERE about the probe's row alone, and those that need a build."""
+        builds, found = {join.alias for join in self.joins}, (list[str](), list[str]())
+        for term in self.conditions:
+            found[bool(term.aliases & builds)].append(term.expression)
+        return found
 
     def calls(self, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
         """The functions of the script that SELECT, ON and WHERE call."""
@@ -284,16 +291,3 @@ class CompiledScript:
                 next_command=then("correct the file", NextCommand("explain")),
             )
         return replace(self, strategies={**self.strategies, table: strategy})
-
-    def digest(self, insert: Insert) -> str:
-        """Identifies an INSERT by its text, as plans in lakes without definitions do. Newer plans use
-        `tidegate.pipelines.sql.canonical`. 16 hex digits."""
-        text = repr((insert.sql, insert.projections, [self.tables[name].columns for name in insert.inputs]))
-        if isinstance(insert, ProcessInsert):
-            text += insert.process.identity
-        text += repr(insert.views) if insert.views else ""
-        if insert.proof:
-            text += "proof"
-        if insert.constraints:  # a text without any keeps the digest that stored plans have
-            text += repr([(each.name, each.condition, each.action) for each in insert.constraints])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]

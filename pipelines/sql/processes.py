@@ -16,7 +16,6 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.engine.binding import Shape, shape_of
 from tidegate.pipelines.process.errors import shown
 from tidegate.pipelines.process.generator import EventTimeGeneratorFunction, WatermarkGeneratorBuilder
-from tidegate.pipelines.process.identity import identity_of
 from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
@@ -109,7 +108,7 @@ def with_process(
                 what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
                 raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
     brought = _brought(pipeline, [table for table, _ in read], shape)
-    spec = ProcessSpec(function, found, names, buckets, identity_of(function), brought)
+    spec = ProcessSpec(function, found, names, buckets, brought)
     return _added(pipeline, spec, targets)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.pipelines.runtime.gate import CheckResult, StagedEpoch
 from tidegate.pipelines.runtime.releasing.doubled import KEY_TWICE
 from tidegate.pipelines.runtime.stored_definitions import mixed_definitions
-from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.evidence import Evidence, listed, subject
 from tidegate.quality_checks.outcome_counts import OF_PROCESSES, PLACES, OutcomeCounts, expected_facts, expected_names
@@ -31,7 +31,7 @@ def counts_complete(evidence: Evidence) -> CheckResult:
         for what, names in (("is without", missing), ("has unknown", unknown), ("has no number for", wrong))
         if names
     ]
-    if not computed(staged.plan.computes, staged.pipeline, staged.insert):
+    if staged.plan.computes != computes(staged.pipeline, staged.insert):
         problems.insert(0, "was staged under another text of the INSERT or its constraints")
     mixed = mixed_definitions(staged.lake, staged.plan)
     if mixed:

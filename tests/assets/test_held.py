@@ -17,6 +17,7 @@ from tidegate.assets.resources import TidegateResource
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow
 from tidegate.pipelines.runtime.epochs import Pin, ReleaseKind, insert_owner, stored_plan
 from tidegate.pipelines.runtime.gate import CheckResult, GateVerdict
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 
 REASON = "1 of 3 released rows found no match in user_info."
@@ -27,7 +28,7 @@ def hold(found: Pipeline, folder: Path, owner: str = "enriched_click", *, verdic
     lake, insert = Lake(folder), found.insert(owner)
     pins = tuple(Pin(build, 1, 1, 1) for build in insert.builds)
     takes = taken(insert.probe, 0, 1, 3)
-    plan = release(insert.id, 1, takes, pins=pins, on_unmatched="block", computes=found.digest(insert))
+    plan = release(insert.id, 1, takes, pins=pins, on_unmatched="block", computes=computes(found, insert))
     checks = tuple(CheckResult(name, name != "unmatched-policy", 1, 0, REASON) for name in check_names())
     said = GateVerdict(insert.id, 1, 1, plan.digest, False, checks, (REASON,))
     name = insert_owner(insert.id)

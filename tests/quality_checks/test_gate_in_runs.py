@@ -71,7 +71,7 @@ def _staged_file(harness: Harness) -> Path:
     position = harness.runner.releasing("enriched").position()
     assert position.staged is not None
     table, insert = harness.pipeline.table("enriched"), harness.pipeline.insert("enriched")
-    folder = harness.lake.staged_folder(table, insert, position.staged.folder, "publish")
+    folder = harness.lake.new_attempt(table, insert, position.staged.folder)["publish"]
     return Path(folder / position.staged.of("publish")[0].path)
 
 

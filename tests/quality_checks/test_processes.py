@@ -15,11 +15,14 @@ from deltalake import DeltaTable, write_deltalake
 from tests.pipelines.runtime.handmade import store, verdict_of
 from tests.pipelines.runtime.plans import STATE, release, taken
 from tests.pipelines.runtime.processes import functions as fn
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.gate import StagedEpoch
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes
+from tidegate.pipelines.sql.model import Insert
 from tidegate.quality_checks.checks import CHECKS, processes, prove
 from tidegate.quality_checks.evidence import gather
 from tidegate.quality_checks.reconcile import reconcile
@@ -50,6 +53,18 @@ def rows(path: Path, schema: list, numbers: list[int | None], violated: int = 0)
     pq.write_table(pa.table(columns), path)
 
 
+def staged_file(lake: Lake, target: Table, insert: Insert, disposition: str = "publish") -> Path:
+    """Where the one file of a disposition is staged."""
+    folder = lake.new_attempt(target, insert, "g1-e1-x")[disposition]
+    return Path(folder / f"_disposition={disposition}" / "part-0.parquet")
+
+
+def staged_files(lake: Lake, target: Table, insert: Insert) -> list[dict[str, Any]]:
+    """What is staged of a target, as a row of staged files has it."""
+    folders = lake.new_attempt(target, insert, "g1-e1-x").values()
+    return [vars(file) for folder in folders if folder.is_there() for file in survey(folder)]
+
+
 def staged(folder: Path) -> StagedEpoch:
     """Two rows to the first output; two to the second, of which one is quarantined by its constraint; state of a
     key."""
@@ -61,14 +76,14 @@ def staged(folder: Path) -> StagedEpoch:
         for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
             Path(path).mkdir(parents=True)
             DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
-    folders = [lake.staged_paths(pipeline.table(name), insert)["quarantine"] / "g1-e1-x" for name in ("evens", "odds")]
-    rows(Path(folders[0] / "_disposition=publish" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA], [2, 4])
-    rows(Path(folders[1] / "_disposition=publish" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA, *MASK], [5], LIKED)
-    rows(Path(folders[1] / "_disposition=quarantine" / "part-0.parquet"), [*OWN, *LAKE, *EXTRA, *MASK], [105], SMALL)
+    evens, odds = pipeline.table("evens"), pipeline.table("odds")
+    rows(staged_file(lake, evens, insert), [*OWN, *LAKE, *EXTRA], [2, 4])
+    rows(staged_file(lake, odds, insert), [*OWN, *LAKE, *EXTRA, *MASK], [5], LIKED)
+    rows(staged_file(lake, odds, insert, "quarantine"), [*OWN, *LAKE, *EXTRA, *MASK], [105], SMALL)
     state = lake.state_path(insert) / "g1-e1-x" / "part-0.parquet"
     rows(Path(state), OWN, [1])
-    files = [[vars(file) for file in survey(one)] for one in folders]
-    plan = release("evens", 1, taken("events", 0, 1, 4), computes=pipeline.digest(insert), state=STATE)
+    files = [staged_files(lake, target, insert) for target in (evens, odds)]
+    plan = release("evens", 1, taken("events", 0, 1, 4), computes=computes(pipeline, insert), state=STATE)
     second = {"files": files[1], "to:publish": 1, "to:quarantine": 1, "violated:small": 1, "discarded": 0, "emitted": 2}
     facts: dict[str, Any] = {
         "late@events": 0,
@@ -124,14 +139,13 @@ def _second(epoch: StagedEpoch) -> dict[str, Any]:
 
 
 def _file(epoch: StagedEpoch, disposition: str = "publish") -> Path:
-    folder = epoch.lake.staged_paths(epoch.pipeline.table("odds"), epoch.insert)["quarantine"] / "g1-e1-x"
-    return Path(folder / f"_disposition={disposition}" / "part-0.parquet")
+    return staged_file(epoch.lake, epoch.pipeline.table("odds"), epoch.insert, disposition)
 
 
 def _rewritten(schema: list, numbers: list[int | None], violated: int = 0) -> Callable[[StagedEpoch], None]:
     def change(epoch: StagedEpoch) -> None:
         rows(_file(epoch), [*schema, *MASK], numbers, violated)
-        _second(epoch)["files"] = [vars(file) for file in survey(_file(epoch).parents[1])]
+        _second(epoch)["files"] = staged_files(epoch.lake, epoch.pipeline.table("odds"), epoch.insert)
 
     return change
 
@@ -189,14 +203,13 @@ def windowed(folder: Path) -> StagedEpoch:
     for path, extra in ((lake.target_path(target), []), (lake.quarantine_path(target, insert), EXTRA)):
         Path(path).mkdir(parents=True)
         DeltaTable.create(str(path), schema=pa.schema([*OWN, *LAKE, *extra]))
-    place = lake.staged_paths(target, insert)["quarantine"] / "g1-e1-x"
-    rows(place / "_disposition=publish" / "part-0.parquet", [*OWN, *LAKE, *EXTRA], [2, 2])
-    plan = release("counted", 1, taken("events", 0, 1, 7), computes=pipeline.digest(insert), state=STATE)
+    rows(staged_file(lake, target, insert), [*OWN, *LAKE, *EXTRA], [2, 2])
+    plan = release("counted", 1, taken("events", 0, 1, 7), computes=computes(pipeline, insert), state=STATE)
     facts = {"late@e": 1, "emitted": 3, "watermark": [5, False, False, {}], "broadcast": "x", "not-having": 1}
     facts["state"] = {"folder": "g1-e1-x", "files": []}
     left_out = {"dropped:where": 2, "dropped:late": 1, "dropped:time-null": 0}
     counts = {"rows": 7, "processed": 4, "discarded": 0, "to:publish": 2, "to:quarantine": 0, "to:drop": 3, **left_out}
-    files = [vars(file) for file in survey(place)]
+    files = staged_files(lake, target, insert)
     row = StagedRow("insert counted", 1, 1, plan.digest, 0, "g1-e1-x", files, counts, facts)
     return StagedEpoch(pipeline, insert, target, plan, row, 7, {}, lake)
 
@@ -233,7 +246,7 @@ def published(folder: Path, landed: int = 9, change: Callable[[StagedEpoch], Non
         store(lake, WatermarkRow("events", 1, number, 0, count, 0, False))
     land(lake, 9)
     application = lake.application("insert counted", "publish", 1)
-    folder = lake.staged_folder(epoch.target, insert, epoch.staged.folder, "publish")
+    folder = lake.new_attempt(epoch.target, insert, epoch.staged.folder)["publish"]
     adopt(lake.target_path(epoch.target), folder, epoch.staged.of("publish"), application=application, epoch=1)
     return epoch
 

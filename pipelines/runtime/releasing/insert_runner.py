@@ -48,7 +48,6 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output, doubled_rows
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
-from tidegate.pipelines.sql.canonical import computed
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 log = logging.getLogger(__name__)
@@ -198,7 +197,7 @@ class InsertRunner(InsertOnLake, ABC):
         lake, insert = self.lake, self.insert
         own = role == "publish"
         sink = sink_of(target, lake.target_path(target)) if own else TableSink(lake.quarantine_path(target, insert))
-        folder = lake.staged_folder(target, insert, staged.folder, role)
+        folder = lake.new_attempt(target, insert, staged.folder)[role]
         return FileCommit(role, target.name, sink, folder, files, point, always)
 
     def _notifications(self, *published: FileCommit) -> list[Commit]:
@@ -364,7 +363,7 @@ class InsertRunner(InsertOnLake, ABC):
         """The epoch that is not published yet. If it was planned for another text of the INSERT, and nothing of it is
         staged, it is planned again for this text."""
         plan = position.unfinished
-        if plan is None or position.staged is not None or computed(plan.computes, self.pipeline, self.insert):
+        if plan is None or position.staged is not None or plan.computes == self.computes:
             return plan
         return self._store(self.planner.anew(plan))
 
@@ -411,7 +410,7 @@ class InsertRunner(InsertOnLake, ABC):
         position = self.position()
         if position.plan == plan and position.staged is not None:
             return position.staged
-        if not computed(plan.computes, self.pipeline, self.insert):
+        if plan.computes != self.computes:
             raise PlanningError(
                 f"the script's INSERT INTO {self.insert.target} has changed since epoch {plan.epoch} was planned",
                 state="the epoch is planned and not staged",

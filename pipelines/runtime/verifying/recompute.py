@@ -67,7 +67,10 @@ def span(plan: ReleasePlan, own: Taken) -> dict[str, Any]:
 
 
 def met_in_time(join: Join, number: int, row: str, changelog: str, pins: str, before: str) -> dict[str, str]:
-    """Steps that add the version of one build that each row of `before` meets by its `_time`.
+    """Steps that add the version of one build that each row of `before` meets by its `_time`. Each names the one before
+    it once: what a plan names twice Spark analyses and reads twice, so that each join would double the plan.
+
+    A key's rows have a lane for each pin at which one of its probe rows asks; a version is in those that see its epoch.
 
     Args:
         row: The build's columns as a struct of the changelog's.
@@ -75,32 +78,35 @@ def met_in_time(join: Join, number: int, row: str, changelog: str, pins: str, be
     """
     alias, why = quoted(join.alias), f"_why{number}"
     pin = (f"_pin{number}_generation", f"_pin{number}_epoch")
-    keys = [key.column for key in join.keys]
-    names = [f"_key{number}_{index}" for index in range(len(keys))]
+    names = [f"_key{number}_{index}" for index in range(len(join.keys))]
     probed = ", ".join(f"{key.probe} AS {name}" for key, name in zip(join.keys, names, strict=True))
-    equal = " AND ".join(f"_p.{name} = _c.{quoted(key)}" for name, key in zip(names, keys, strict=True))
-    group = ", ".join([*pin, *names])
-    of_pair = ", ".join(f"_p.{name}" for name in [*pin, *names])
+    keyed = ", ".join(f"{quoted(key.column)} AS {name}" for key, name in zip(join.keys, names, strict=True))
+    of_key, of_pin = ", ".join([pin[0], *names]), ", ".join([*pin, *names])
     no_key = " OR ".join(f"{name} IS NULL" for name in names)
-    lane = f"PARTITION BY {group}"
+    lane = f"PARTITION BY {of_pin}"
     gone = (
         "_met._op = 'd' OR exists(_truncates, t -> unix_micros(t._rowtime) <= _probe._time "
         "AND t > struct(_met._rowtime, _met._seq))"
     )
     return {
         f"_keyed{number}": f"SELECT *, {probed} FROM {before}",
-        f"_asked{number}": f"SELECT DISTINCT {group} FROM _keyed{number}",
         f"_line{number}": (
-            f"SELECT {of_pair}, unix_micros(_c._rowtime) AS _at, 0 AS _side, _c._seq, "
+            f"SELECT _c._generation AS {pin[0]}, {keyed}, unix_micros(_c._rowtime) AS _at, 0 AS _side, _c._seq, "
             f"struct(_c._rowtime, _c._seq, _c._op, _c._epoch, {row} AS _row) AS _version, NULL AS _probe "
-            f"FROM _asked{number} _p JOIN {changelog} _c ON {equal} AND _c._generation = _p.{pin[0]} "
-            f"AND _c._epoch <= _p.{pin[1]} WHERE _c._op <> 't' AND _c._rowtime IS NOT NULL "
-            f"UNION ALL SELECT {group}, _time, 1, NULL, NULL, struct(_k.*) FROM _keyed{number} _k"
+            f"FROM {changelog} _c WHERE _c._op <> 't' AND _c._rowtime IS NOT NULL "
+            f"UNION ALL SELECT {of_key}, _time, 1, NULL, NULL, struct(_k.*) FROM _keyed{number} _k"
+        ),
+        f"_asked{number}": (
+            f"SELECT *, collect_set(_probe.{pin[1]}) OVER (PARTITION BY {of_key}) AS _pins FROM _line{number}"
+        ),
+        f"_lanes{number}": (
+            f"SELECT * EXCEPT (_pins), explode(IF(_probe IS NULL, filter(_pins, pin -> pin >= _version._epoch), "
+            f"array(_probe.{pin[1]}))) AS {pin[1]} FROM _asked{number}"
         ),
         f"_met{number}": (
-            f"SELECT {group}, _probe, count(_version) OVER ({lane}) AS _versions, "
+            f"SELECT {of_pin}, _probe, count(_version) OVER ({lane}) AS _versions, "
             f"last_value(_version) IGNORE NULLS OVER ({lane} ORDER BY _at, _side, _seq "
-            f"ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _met FROM _line{number}"
+            f"ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _met FROM _lanes{number}"
         ),
         f"_truncates{number}": (
             f"SELECT _r.{pin[0]}, _r.{pin[1]}, collect_list(IF(_c._op IS NULL, NULL, struct(_c._rowtime, _c._seq))) "
@@ -407,15 +413,8 @@ def _matched(
 
 def _guarded(insert: Insert, join: Join) -> Join:
     """The join, whose keys call functions only for rows that WHERE does not leave out."""
-    taken = all_of(term for term in _terms(insert)[0] if PREFIX not in term)
+    taken = all_of(term for term in insert.terms[0] if PREFIX not in term)
     return replace(join, keys=tuple(replace(key, probe=called_where(taken, key.probe)) for key in join.keys))
-
-
-def _terms(insert: Insert) -> tuple[list[str], list[str]]:
-    """The terms of WHERE that read the probe alone, and the rest."""
-    builds, terms = {join.alias for join in insert.joins}, insert.conditions
-    of_probe = [term.expression for term in terms if not term.aliases & builds]
-    return of_probe, [term.expression for term in terms if term.aliases & builds]
 
 
 def _latest(
@@ -468,12 +467,12 @@ def _latest(
 def _outcome(insert: Insert) -> str:
     """The outcome of a row, by its epoch's policy. The part of WHERE that reads the probe alone decides first, the rest
     of it last."""
-    event, terms = insert.time == "event", _terms(insert)
-    of_probe, met = all_of(terms[0]), ["_time IS NOT NULL"] if event else []
+    event, (of_probe, rest) = insert.time == "event", insert.terms
+    of_probe, met = all_of(of_probe), ["_time IS NOT NULL"] if event else []
     for number, join in enumerate(insert.joins):
         found = f"_why{number} IS NULL"
         met.append(found if join.kind == "INNER" else f"({found} OR _policy = 'publish')")
-    of_all = all_of(terms[1], " AND ".join([f"({of_probe})", *met]))
+    of_all = all_of(rest, " AND ".join([f"({of_probe})", *met]))
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
         reason = f"concat('{kind}:', _why{number}, {spark_string('@' + join.alias)})"

@@ -51,7 +51,7 @@ from tidegate.pipelines.runtime.verifying.recompute import (
     recompute_sql,
     release_rows,
 )
-from tidegate.pipelines.sql.canonical import computed
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.syntax.types import quoted
@@ -370,9 +370,10 @@ class Proof:
         gone = {table: counts[f"gone {table}"] for table in self._tables}
         reach = cache(lambda table, generation: Stream(self.lake, table).generation(generation).removed)
         retention = Retention(self.lake, self.pipeline, system_clock, self.environment)
+        own = computes(self.pipeline, self.insert)
         for epoch in epochs:
             plan = epoch.plan
-            if not computed(plan.computes, self.pipeline, self.insert):
+            if plan.computes != own:
                 text = "the script's INSERT has changed since this epoch was made"
                 found[epoch.key] = ("other script", text)
                 continue
@@ -395,7 +396,7 @@ class Proof:
                         state = "rows lost"
                 else:
                     in_all = sum(n for (g, _), n in gone[table].items() if g == generation)
-                    if removed.nothing or (removed.rows is not None and in_all > removed.rows):
+                    if in_all > removed.rows:
                         state = "rows lost"
                     elif pin is not None and retention.spares(epoch, pin, removed):
                         continue

@@ -302,12 +302,10 @@ def _bounds(windows: WindowTable, time: WindowTime) -> dict[str, Value]:
 
 def _process(query: WindowedQuery, probe: str, target: str) -> ProcessSpec:
     function = EventTimeExtension.wrap_process_function(WindowAggregation(len(query.groups), query.parts))
-    name = f"{type(function.function).__name__} {query.definition}"
     return ProcessSpec(
         function=function,
         inputs=(ProcessInput(probe, query.key),),
         outputs=(target,),
         buckets=BUCKETS,
-        identity=f"{name} {query.having}",
         windowed=query,
     )

@@ -119,6 +119,7 @@ CLAUSES_ELSEWHERE = ("ANTI", "ASOF", "PIVOT", "QUALIFY", "SAMPLE", "SEMI", "UNPI
 """Words behind a table that begin a clause elsewhere: as a name without AS each would change what is meant."""
 REFUSED_JOINS = ("RIGHT", "FULL", "CROSS", "NATURAL")
 JOINS = "use INNER JOIN or LEFT JOIN"
+ELEMENTS = "a row of the probe stays one row: take elements by their places, x[1], or make rows in a process function"
 QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
 """With what a query begins."""
 
@@ -298,6 +299,7 @@ class QueryGrammar(WindowGrammar):
             self.refuse(self.here(), f"subqueries in {clause} are not supported", hint)
         if kind == TokenType.LATERAL or (self.word("TABLE") and self._next.token_type == TokenType.L_PAREN):
             self.refuse(self.here(), functions, hint)
+        self.refuse_next("UNNEST", hint=ELEMENTS, behind=TokenType.L_PAREN)
         name = self.table_name()
         if self._curr.token_type == TokenType.L_PAREN:
             self.refuse(name.span, functions, hint)
@@ -313,6 +315,7 @@ class QueryGrammar(WindowGrammar):
 
     def _join(self) -> TemporalJoin | None:
         first = self._curr
+        self.refuse_next("CROSS", "JOIN", "UNNEST", what="CROSS JOIN UNNEST", hint=ELEMENTS)
         for word in REFUSED_JOINS:
             self.refuse_next(word, what=f"{word} JOIN", hint=JOINS)
         kind = "INNER"

@@ -7,7 +7,6 @@ import logging
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from tests.pipelines.process.windows.test_function import COUNT
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.process import EventTimeExtension
-from tidegate.pipelines.process.identity import _package, definition_of, identity_of
+from tidegate.pipelines.process.identity import _package, definition_of
 from tidegate.pipelines.process.windows.function import Aggregate, WindowFunction, session, tumble
 
 MODULE = """
@@ -64,7 +63,7 @@ def identity(folder: Path, text: str) -> str:
     """Of `Rated` in a module of this text, in a process of its own: addresses and the order of sets are other ones."""
     (folder / "own_module.py").write_text(text)
     code = (
-        "import own_module; from tidegate.pipelines.process.identity import identity_of as of;"
+        "import own_module; from tidegate.pipelines.process.identity import definition_of as of;"
         " print(of(own_module.Rated()))"
     )
     root = str(Path(__file__).parents[3])
@@ -74,7 +73,7 @@ def identity(folder: Path, text: str) -> str:
     ).stdout.strip()
 
 
-def identity_in(folder: Path, text: str, *, source: bool = True, of: Callable[[object], str] = identity_of) -> str:
+def identity_in(folder: Path, text: str, *, source: bool = True) -> str:
     """Of `Rated` in a module of this text; without its source, as in an interactive session."""
     folder.mkdir()
     path = folder / "own_module.py"
@@ -85,7 +84,7 @@ def identity_in(folder: Path, text: str, *, source: bool = True, of: Callable[[o
         spec.loader.exec_module(module)
         if not source:
             path.unlink()
-        return of(module.Rated())
+        return definition_of(module.Rated())
     finally:
         del sys.modules["own_module"]
 
@@ -135,15 +134,15 @@ def test_windows_are_distinguished_by_what_they_are_given() -> None:
         fn.Timed(),
         fn.Ruled(),
     ]
-    assert len({identity_of(wrap(function)) for function in functions}) == len(functions)
+    assert len({definition_of(wrap(function)) for function in functions}) == len(functions)
     again = WindowFunction(tumble(timedelta(minutes=5)), COUNT)
-    assert identity_of(wrap(again)) == identity_of(wrap(functions[0]))
+    assert definition_of(wrap(again)) == definition_of(wrap(functions[0]))
 
 
 def meant(folder: Path, text: str, *, run: bool = False) -> str:
     """The definition of `Rated` in a module of this text; `run`: as the file of a pipeline is."""
     if not run:
-        return identity_in(folder, text, of=definition_of)
+        return identity_in(folder, text)
     folder.mkdir()
     path = folder / "own_module.py"
     path.write_text(text)
@@ -252,7 +251,6 @@ def test_where_a_module_lies_is_no_part_of_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     placed = MODULE.replace("FACTOR = 3", "import os\nHERE = os.path.dirname(__file__)\nDATA = [HERE + '/data', 3]")
     placed = placed.replace("doubled(number) * FACTOR", "len(open(__file__).read() + HERE + DATA[0])")
-    for of in (definition_of, identity_of):
-        first = identity_in(tmp_path / f"{of.__name__} one", placed, of=of)
-        assert identity_in(tmp_path / f"{of.__name__} two", placed, of=of) == first
-        assert identity_in(tmp_path / f"{of.__name__} three", placed.replace("/data", "/date"), of=of) != first
+    first = identity_in(tmp_path / "one", placed)
+    assert identity_in(tmp_path / "two", placed) == first
+    assert identity_in(tmp_path / "three", placed.replace("/data", "/date")) != first

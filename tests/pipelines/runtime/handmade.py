@@ -30,6 +30,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import Asked, Lot, Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
 from tidegate.pipelines.sources.arrow_types import arrow_schema
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, Key, Projection
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -158,7 +159,7 @@ class HandmadeLake:
             instant=epoch * 1000,
             pins=(Pin(self.build, 1, pin, flip),),
             on_unmatched=on_unmatched,
-            computes=self.pipeline.digest(self.insert),
+            computes=computes(self.pipeline, self.insert),
             supersedes=supersedes,
         )
 

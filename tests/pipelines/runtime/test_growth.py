@@ -60,6 +60,7 @@ from tidegate.pipelines.runtime.splits import Splits
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.runtime.verifying.verify import Proof
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.quality_checks.reconcile import reconcile
 
 
@@ -231,26 +232,6 @@ def test_after_a_look_back_a_look_reads_no_more_than_on_a_new_lake(
         grow(made, epoch + 1, epoch + 60)  # of a lake that goes on
         seen = max(seen, looks(made, monkeypatch))
     assert seen <= looks(young, monkeypatch)
-
-
-def test_a_checkpoint_of_an_older_lake_gets_what_retention_asks_for(tmp_path: Path) -> None:
-    made = grown(tmp_path, CHECKPOINT + 60)
-    lake, insert, target = made.lake, made.insert.id, made.lake.target_path(made.target)
-    before = history_of(lake, made.pipeline, made.insert)[:-60]
-    sums = {name: value for name, value in asdict(done_by(before)).items() if name not in ("sums", "since")}
-    row = LedgerRow(made.owner, 1, CHECKPOINT, 0, before[-1].plan.digest, sums)
-    lake.ledger.append([row], application=lake.application(made.owner, "ledger", 1), version=row.epoch)
-    whole = done_by(history_of(lake, made.pipeline, made.insert))
-    assert [(item.reason, item.epochs, item.landed) for item in whole.undecided] == [
-        ("unmatched:deleted@u", CHECKPOINT + 60, 1)
-    ]
-    assert all_done(lake, insert, target) == whole
-    # Each look reads all epochs until there is a checkpoint of this version, so it comes as soon as it can.
-    assert checkpoint(lake, insert, target, 0)
-    stored = lake.ledger.last(made.owner)
-    assert stored is not None
-    assert Done.of(stored) == all_done(lake, insert, target) == whole
-    assert not checkpoint(lake, insert, target, 0)
 
 
 def test_how_far_back_quarantined_rows_lie_is_known_by_the_pins_of_their_epochs() -> None:
@@ -455,8 +436,9 @@ def processed(made: HandmadeLake, epochs: int) -> None:
     """Epochs of the process, each of which has taken seven rows; two more rows wait."""
     plans, staged = [], []
     for epoch in range(1, epochs + 1):
-        takes, computes = taken("events", epoch - 1, epoch, 7, 7 * (epoch - 1)), made.pipeline.digest(made.insert)
-        plan = release(made.insert.id, epoch, takes, instant=epoch * 1000, computes=computes, state=STATE)
+        takes = taken("events", epoch - 1, epoch, 7, 7 * (epoch - 1))
+        digest = computes(made.pipeline, made.insert)
+        plan = release(made.insert.id, epoch, takes, instant=epoch * 1000, computes=digest, state=STATE)
         counts = {"rows": 7, "processed": 4, "dropped:where": 3, "to:publish": 1, "to:quarantine": 2}
         second = {"to:publish": 1, "to:quarantine": 0, "emitted": 1}
         facts = {"emitted": 3, "second": second}

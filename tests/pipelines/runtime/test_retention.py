@@ -6,9 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from tests.pipelines.runtime.handmade import mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.plans import STATE, asked_for, release, taken
@@ -27,6 +25,7 @@ from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 SCRIPT = RATES.format(policy="publish", kind="LEFT", more="").replace(
@@ -61,7 +60,7 @@ class ByHand:
             bounds=Bounds(800, watermark),
             pins=(Pin("rates", 1, 1, 1, horizon),),
             on_unmatched="publish",
-            computes=PIPELINE.digest(INSERT),
+            computes=computes(PIPELINE, INSERT),
             oldest=MIN_TIMESTAMP if least is None else least,
         )
         store(self.lake, plan.row())
@@ -186,26 +185,6 @@ def test_what_was_removed_is_in_every_pin_that_is_planned_from_then_on(tmp_path:
         "unmatched:beyond-retention@r",
         "dropped:beyond-retention@r",
     ]
-
-
-def test_what_an_older_lake_had_removed_is_counted_by_what_is_not_there(tmp_path: Path) -> None:
-    """So that a commit that is lost later is told apart from what retention has removed."""
-    hand = ByHand(tmp_path)
-    hand.landed("rates", 1, 2, 1_000, rows=7)
-    last, path = hand.lake.watermarks.last("rates"), hand.lake.table_path("rates")
-    assert last is not None
-
-    def removed() -> int:
-        marks = hand.retention._marks(last, Horizon(50, None), furthest=40_000, over=2)
-        return marks[hand.lake.application("rates", "retention-rows", 1)]
-
-    assert removed() == 2  # nothing was removed before
-    columns = pa.table({"_generation": [1, 1, 1], "_epoch": [1, 1, 1], "id": [1, 2, 3]})
-    write_deltalake(str(path), columns)
-    hand.removed(time=40)
-    assert removed() == 7 - 3 + 2
-    hand.removed(rows=5)
-    assert removed() == 5 + 2
 
 
 def held(hand: ByHand, plan: ReleasePlan) -> Position:

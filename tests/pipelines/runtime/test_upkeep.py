@@ -99,7 +99,7 @@ def test_a_round_of_upkeep_takes_fewer_pieces_than_there_are_folders(tmp_path: P
 
 @pytest.mark.thorough
 def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No checkpoint, a long log that has expired, thousands of files: as an older version may have left it."""
+    """No checkpoint, a long log that has expired, thousands of files: as where upkeep never ran."""
     made = grown(tmp_path, 3_000)
     lake, owner = made.lake, made.owner
     for log in (lake.logs.of("clicks"), lake.logs.of("users")):

@@ -27,6 +27,7 @@ from tidegate.pipelines.process import (
 )
 from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output
 from tidegate.pipelines.sql import SqlError, compile_script
+from tidegate.pipelines.sql.canonical import computes
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP
@@ -215,6 +216,7 @@ BOTH = ["events", "rules"]
     ("given", "expected"),
     [
         ({"inputs": "nothing"}, "there is no table nothing"),
+        ({"inputs": "view"}, "view is a view, and a process function reads tables"),
         ({"key": "z"}, "events has no column z"),
         ({"key": None}, "has timers or keyed state, and no key is given"),
         ({"inputs": BOTH}, "Timed has 1 input, 2 are given"),
@@ -252,7 +254,7 @@ def test_what_cannot_be_planned(given: dict[str, Any], expected: str) -> None:
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
         f"CREATE TABLE strict ({STRICT}) WITH ('connector' = 'print');"
-        "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
+        "CREATE TABLE shown (k STRING) WITH ('connector' = 'print'); CREATE VIEW view AS SELECT * FROM events;"
         "CREATE TABLE copied (k STRING) WITH ('connector' = 'print'); INSERT INTO copied SELECT k FROM events;"
     )
     fine: dict[str, Any] = {"inputs": "events", "key": "k", "function": wrapped(fn.Timed()), "schema": "k STRING"}
@@ -297,4 +299,4 @@ def test_functions_and_schemas_are_looked_at_when_they_are_declared() -> None:
     with pytest.raises(PlanningError, match="there is a table x already"):
         once.process("x", "events", "k", wrapped(fn.Timed()), fn.TIMED_COLUMNS)
     assert [table.name for table in once.sources] == ["events"]
-    assert once.digest(once.insert("x")) != whole().digest(whole().insert("ruled"))
+    assert computes(once, once.insert("x")) != computes(whole(), whole().insert("ruled"))
