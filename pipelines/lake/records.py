@@ -299,7 +299,8 @@ class StagedRow(Record):
     """What an INSERT's epoch staged: its files, and what was counted while they were written.
 
     `counts` has a number for every outcome (see tidegate.pipelines.joins.outcome), `facts` what the gate needs to
-    know of the matches (greatest and least build epoch, by build).
+    know of the matches (greatest and least build epoch, by build). `beside`: the last epoch that each table had got by
+    then to which an epoch commits before it is published; one that comes back from an older backup shows by it.
     """
 
     table: ClassVar[str] = "staged"
@@ -310,6 +311,7 @@ class StagedRow(Record):
     files: list[dict[str, Any]]
     counts: Mapping[str, int]
     facts: Mapping[str, Any]
+    beside: list[int] = _made([])
 
     @property
     def late(self) -> int | None:
