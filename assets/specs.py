@@ -23,7 +23,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.location import Address
 from tidegate.pipelines.process.windows.windowed import WINDOW_END
 from tidegate.pipelines.sql.canonical import computes, digest_of, table_form
-from tidegate.pipelines.sql.compile import keyed_joins
+from tidegate.pipelines.sql.compile import Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.errors import Location
 
@@ -80,7 +80,7 @@ def staged_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
         on.names.staged(insert),
         of=insert,
         kind="staged",
-        deps=_read(on, insert),
+        deps=read_by(on.pipeline, insert, on.names).values(),
         text=[
             f"The next epoch of `{insert.id}`: probe rows joined at pinned epochs of "
             f"{' and '.join(insert.builds) or 'no build side'}, written beside the target and not visible in it. "
@@ -92,7 +92,7 @@ def staged_spec(on: OnLake, insert: Insert) -> dg.AssetSpec:
         kinds={"spark", "parquet"},
         condition=_downstream(),
         metadata={
-            **_of_insert(on, insert, staged_lineage(insert, on.names)),
+            **_of_insert(on, insert, staged_lineage(on.pipeline, insert, on.names)),
             "on unmatched": on_unmatched(target),
         },
         table_name=False,
@@ -135,7 +135,7 @@ def by_time_spec(on: OnLake, insert: Insert, partitions: dg.PartitionsDefinition
         on.names.by_time(insert),
         of=insert,
         kind="by_time",
-        deps=_read(on, insert),
+        deps=read_by(on.pipeline, insert, on.names).values(),
         text=[
             f"`{insert.id}` by time. Materialising a partition releases the rows of `{insert.probe}` that have landed "
             "and lie in its span, through the gate, and replaces what was released of them before. History can be "
@@ -146,7 +146,7 @@ def by_time_spec(on: OnLake, insert: Insert, partitions: dg.PartitionsDefinition
         path=on.lake.target_path(target),
         kinds={"spark", "deltalake"},
         condition=None,
-        metadata=_of_insert(on, insert, staged_lineage(insert, on.names)),
+        metadata=_of_insert(on, insert, staged_lineage(on.pipeline, insert, on.names)),
         partitions=partitions,
     )
 
@@ -174,10 +174,10 @@ def upkeep_spec(
     return chosen.replace_attributes(automation_condition=None)  # no run of assets makes it
 
 
-def _read(on: OnLake, insert: Insert) -> list[dg.AssetKey]:
-    """What an INSERT reads: source tables, and what others publish."""
-    tables = {name: on.pipeline.writer_of(name) for name in insert.inputs}
-    return [on.names.published(writer) if writer else on.names.source(name) for name, writer in tables.items()]
+def read_by(pipeline: Pipeline, insert: Insert, names: Names) -> dict[str, dg.AssetKey]:
+    """What an INSERT reads, by the table's name: source tables, and what others publish."""
+    tables = {name: pipeline.writer_of(name) for name in insert.inputs}
+    return {name: names.published(writer) if writer else names.source(name) for name, writer in tables.items()}
 
 
 def table_schema(columns: Iterable[Column]) -> dg.TableSchema:
@@ -353,13 +353,14 @@ def _made_of(insert: Insert, expression: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def staged_lineage(insert: Insert, names: Names) -> dg.TableColumnLineage:
-    """The staged columns, by the columns of the sources."""
+def staged_lineage(pipeline: Pipeline, insert: Insert, names: Names) -> dg.TableColumnLineage:
+    """The staged columns, by the columns of what is read."""
     tables = {insert.probe_alias: insert.probe, **{join.alias: join.build for join in insert.joins}}
+    keys = read_by(pipeline, insert, names)
     return dg.TableColumnLineage(
         deps_by_column={
             projection.name: [
-                dg.TableColumnDep(asset_key=names.source(tables[alias]), column_name=column)
+                dg.TableColumnDep(asset_key=keys[tables[alias]], column_name=column)
                 for alias, column in _made_of(insert, projection.expression)
                 if alias in tables
             ]

@@ -1,7 +1,7 @@
 """Functions of a script's own: CREATE FUNCTION name AS 'module.function' LANGUAGE PYTHON (FLIP-66).
 
 The contract is a stateless function of Python values, with annotations: the same arguments give the same result, today
-and in a recomputation. Spark hands it Arrow batches (`runtime/landing/computed.py`); the values of a batch go through
+and in a recomputation. Spark hands it Arrow batches (`runtime/called.py`); the values of a batch go through
 it one by one.
 
     read(name, 'module.function') -> UserFunction    its reference and signature; raises FunctionProblem
@@ -78,6 +78,27 @@ def used_in(functions: Iterable[UserFunction], *expressions: str | None) -> tupl
     """Those of `functions` that Spark SQL `expressions` call."""
     text = " ".join(expression for expression in expressions if expression is not None)
     return tuple(function for function in functions if function.spark_name in text) if PREFIX in text else ()
+
+
+_CALL = re.compile(rf"({PREFIX}[0-9a-f]{{16}}\()_split,")
+
+
+def called_where(condition: str, expression: str) -> str:
+    """Spark SQL `expression`, in which functions are called for rows alone for which `condition` is true. For others
+    they give NULL: a function that fails on a row whose value nobody needs fails nothing."""
+    if PREFIX not in expression or condition == "true":
+        return expression
+    return _CALL.sub(lambda found: f"{found[1]}IF({condition}, _split, NULL),", expression)
+
+
+def all_of(terms: Iterable[str], where: str = "") -> str:
+    """Spark SQL: whether all `terms` hold. Functions are called for rows alone for which those terms hold that call
+    none, and the condition `where`."""
+    plain, calling = list[str](), list[str]()
+    for term in terms:
+        (calling if PREFIX in term else plain).append(f"({term})")
+    before = " AND ".join([*([where] if where else []), *plain]) or "true"
+    return " AND ".join([*plain, *(called_where(before, term) for term in calling)]) or "true"
 
 
 class FunctionProblem(ValueError):

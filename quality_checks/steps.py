@@ -328,18 +328,20 @@ def _of_staged(plan: ReleasePlan, row: StagedRow) -> dict[str, Any]:
 
 def waits(releasing: InsertRunner, waiting: Waiting) -> InsertStep:
     """Nothing could be staged."""
-    position, probe = releasing.position(), releasing.insert.probe
+    position, probe, status = releasing.position(), releasing.insert.probe, _status(releasing)
+    above = status.waits_for_inserts
     flips, held_by = " and ".join(waiting.unflipped), " and ".join(waiting.held_by)
-    then = f"what comes of {probe}"
+    then = f"what {' and '.join(above)} publishes" if above else f"what comes of {probe}"
     if flips or held_by:
         then = f"they are released once {flips or held_by} {'has flipped' if flips else 'is further'}"
     return InsertStep(
         summary=f"{_wait(waiting.rows)}: {waiting.reason}; next: {then}",
         at_once=("waiting_for", "waiting_rows", "staged_rows", "epoch"),
-        waiting_for=", ".join(waiting.unflipped or waiting.held_by) or f"rows of {probe}",
+        waiting_for=", ".join(waiting.unflipped or above or waiting.held_by) or f"rows of {probe}",
         waiting_rows=waiting.rows,
         staged_rows=0,
         epoch=position.plan.epoch if position.plan else 0,
+        status=status,
     )
 
 

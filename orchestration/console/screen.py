@@ -16,9 +16,10 @@ from typing import Any, TextIO
 
 import typer
 from rich.console import Console
+from rich.text import Text
 from typer.exceptions import TyperException
 
-from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line
+from tidegate.orchestration.console.grid import FILE_WIDTH, Grid
 from tidegate.orchestration.console.shown import said, shown
 from tidegate.pipelines.commands import AS_WRITTEN, MEND, Commands, advice, remedy
 from tidegate.pipelines.errors import GateHeld, TidegateError
@@ -60,7 +61,7 @@ class Screen:
             self.out.file.write(f"{text}\n")
             self.out.file.flush()
         else:
-            self._print(self.out, Line(record.line))
+            self._print(self.out, Text(record.line))
 
     def say(self, told: str | Note) -> None:
         """A message beside the result."""
@@ -68,8 +69,8 @@ class Screen:
             self._print(self.err, item)
 
     @staticmethod
-    def _print(console: Console, item: Line | Grid) -> None:
-        console.print(item, soft_wrap=isinstance(item, Line))
+    def _print(console: Console, item: Text | Grid) -> None:
+        console.print(item, soft_wrap=isinstance(item, Text))
 
 
 def _console(*, stderr: bool) -> Console:

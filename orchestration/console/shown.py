@@ -1,25 +1,22 @@
-"""Any record in a terminal, by the types of its facts: its sentences, and a table for each list of records in it.
-
-Rich is needed only to draw what plain text cannot (`console.grid`).
-"""
+"""Any record in a terminal, by the types of its facts: its sentences, and a table for each list of records in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tidegate.orchestration.console.grid import FILE_WIDTH, Grid, Line, drawn
+from rich.text import Text
+
+from tidegate.orchestration.console.grid import Grid, line
 from tidegate.pipelines.commands import AS_WRITTEN, Commands
-from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.records.kinds import Note, cells_of, columns_of, head_of, notes_of, tables_of
-from tidegate.pipelines.text import document
 
 MOST_ROWS = 40
 """Rows of a table that are shown; the last line counts the others."""
 _STYLES = {"plain": "", "good": "green", "bad": "bold red", "warn": "yellow"}
 
 
-def shown(record: Any, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]:
+def shown(record: Any, commands: Commands = AS_WRITTEN) -> Iterator[Text | Grid]:
     """What a person sees of a record: what stands above, a table for each of its lists of records with what each of
     them says below it, and what it says of itself."""
     now = getattr(record, "at", 0)
@@ -27,7 +24,7 @@ def shown(record: Any, commands: Commands = AS_WRITTEN) -> Iterator[Line | Grid]
         yield from said(note, commands)
     for number, rows in enumerate(tables_of(record)):
         if number:
-            yield Line("")
+            yield line("")
         yield table(rows, now, getattr(record, "MOST_ROWS", MOST_ROWS))
         for row in rows:
             for note in notes_of(row):
@@ -44,27 +41,19 @@ def table(rows: Sequence[Any], now: int = 0, most: int = MOST_ROWS) -> Grid:
     grid = Grid([title for title, _ in placed], right, by_row=any(fact.kind == "values" for fact, _ in columns))
     for row, *cells in zip(first, *(cells for _, cells in placed), strict=True):
         alarm = getattr(row, "alarm", False)
-        grid.add_row(*(Line(cell, len(cell)) if alarm and cell == row.state else cell for cell in cells))
+        grid.add_row(*(line(cell, len(cell)) if alarm and cell == row.state else cell for cell in cells))
     if len(rows) > most:
         grid.add_row(f"and {len(rows) - most:,} more", *([""] * (len(placed) - 1)))
     return grid
 
 
-def said(note: Note, commands: Commands) -> Iterator[Line]:
+def said(note: Note, commands: Commands) -> Iterator[Text]:
     """A sentence in lines, its next command in the last."""
     begin = "\n" if note.apart else ""
     marked = len(note.text) if note.marked is None else note.marked
     style = _STYLES[note.tone]
-    yield Line(begin + note.text, len(begin) + marked if style else 0, style)
-    for line in note.details:
-        yield Line(f"  {line}" if line else "")
+    yield line(begin + note.text, len(begin) + marked if style else 0, style)
+    for detail in note.details:
+        yield line(f"  {detail}" if detail else "")
     if note.next:
-        yield Line(f"  next:  {commands.shown(note.next)}")
-
-
-def plainly(record: Any, commands: Commands, *, as_document: bool) -> str | None:
-    """The text that goes to a file or a pipe; None if that needs Rich (`drawn`)."""
-    if as_document:
-        return document(as_json(record, commands))
-    lines = [drawn(item, FILE_WIDTH) for item in shown(record, commands)]
-    return None if None in lines else "".join(f"{line}\n" for line in lines)
+        yield line(f"  next:  {commands.shown(note.next)}")

@@ -43,14 +43,15 @@ class _Box:
 
 
 def flow(facts: Report) -> str:
-    """A lane for each INSERT, from left to right."""
+    """A lane for each INSERT, from left to right; of a chain, one below the other."""
     parts: list[str] = [_ARROW]
     top = 8.0
     sources = {source.status.table: source.status for source in facts.sources}
     states = {item.insert: item for item in facts.status.inserts}
+    writers = {name: found.insert.id for found in facts.inserts for name in found.insert.outputs}
     for found in facts.inserts:
         insert = found.insert
-        names = [name for name in insert.inputs if name in sources]
+        names = [name for name in insert.inputs if name in sources or name in writers]
         rows = max(len(names), 2)
         tall = rows * (_TALL + _GAP) - _GAP
         middle = top + (tall - _TALL) / 2
@@ -60,9 +61,11 @@ def flow(facts: Report) -> str:
         boxes = [join, gate, *ends]
         for number, name in enumerate(names):
             offset = (tall - len(names) * (_TALL + _GAP) + _GAP) / 2
-            box = _Box(
-                _COLUMNS[0], top + offset + number * (_TALL + _GAP), _WIDE, _source_lines(sources[name], not number), ""
-            )
+            if name in writers:
+                shown = _target_lines(name, states[writers[name]], states[insert.id])
+            else:
+                shown = _source_lines(sources[name], not number), ""
+            box = _Box(_COLUMNS[0], top + offset + number * (_TALL + _GAP), _WIDE, *shown)
             boxes.append(box)
             parts.append(_arrow(box, join, "" if not number else "dashed"))
         parts.append(_arrow(join, gate))
@@ -84,6 +87,13 @@ def _arrow(start: _Box, end: _Box, css: str = "") -> str:
     bend = (x2 - x1) / 2
     path = f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
     return f'<path d="{path}" class="arrow {css}" marker-end="url(#tip)"/>'
+
+
+def _target_lines(name: str, writer: InsertStatus, reader: InsertStatus) -> tuple[list[str], str]:
+    """A target that a statement reads, as the statement above it has left it: its lines and its colour."""
+    waits = writer.insert in reader.waits_for_inserts
+    lines = [name, f"target of {writer.insert}", f"{counted(writer.published or 0, 'row')} published"]
+    return lines, ("bad" if writer.held else "wait") if waits else ""
 
 
 def _source_lines(source: SourceStatus, probe: bool) -> list[str]:
@@ -112,8 +122,9 @@ def _gate(status: InsertStatus) -> tuple[list[str], str]:
     """Its lines and its colour."""
     if status.held:
         return ["Gate: held", f"epoch {status.epoch}"], "bad"
-    if status.waits_for:
-        return ["Gate: closed", f"waits for {', '.join(status.waits_for)}"], "wait"
+    awaited = [f"waits for {', '.join(names)}" for names in (status.waits_for, status.waits_for_inserts) if names]
+    if awaited:
+        return ["Gate: closed", *awaited], "wait"
     return ["Gate", f"last epoch {status.state}" if status.state else "nothing staged yet"], "good"
 
 

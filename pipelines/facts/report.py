@@ -243,7 +243,8 @@ def gather(lake: Lake, pipeline: Pipeline, clock: Clock = system_clock) -> Repor
         for item in found.sources
     )
     waiting = {item.insert: item.rows.waiting if item.rows else 0 for item in found.inserts}
-    inserts = tuple(_insert(lake, pipeline, insert, waiting[insert.id]) for insert in pipeline.inserts)
+    own = {insert.id: insert for insert in pipeline.inserts}
+    inserts = tuple(_insert(lake, pipeline, own[name], waiting[name]) for name in waiting if name in own)
     return Report(pipeline, found, sources, inserts, tuple(problems(lake, found.at, Scope.of(lake, pipeline))))
 
 

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings_of_thread
+from tidegate.pipelines.functions import PREFIX, all_of, called_where
 from tidegate.pipelines.joins.outcome import (
     DISCARDED,
     MASK,
@@ -37,6 +38,7 @@ from tidegate.pipelines.joins.outcome import (
 )
 from tidegate.pipelines.joins.task import (
     BYTES_BACK,
+    CALLED,
     OWN,
     PACKED,
     ROW,
@@ -55,7 +57,7 @@ from tidegate.pipelines.joins.writer import Release, Staged, Writer, merged
 from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.sources.arrow_types import arrow_type
-from tidegate.pipelines.sql.model import Condition, Insert
+from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.versions import IndexOf
 
@@ -132,6 +134,11 @@ class Joining:
     @cached_property
     def _asks_instant(self) -> bool:
         return any("_instant" in text for text in [*self._expressions(), *self._keys_from(0)])
+
+    @cached_property
+    def _calls(self) -> bool:
+        """Whether functions of the script are called, which get the rows' `_split` and `_offset`."""
+        return any(PREFIX in text for text in [*self._expressions(), *self._keys_from(0)])
 
     @cached_property
     def _copied(self) -> dict[str, str]:
@@ -225,11 +232,11 @@ class Joining:
     @property
     def _measured(self) -> bool:
         """Whether the size of a batch that Spark returns follows from the size of what it gets, which a task bounds:
-        every value that it computes has a fixed width."""
+        every value that it computes has a fixed width. A function of the script may compute any."""
         results = [item.spark_type for item in self.insert.projections if item.name not in self._copied]
         for join in self.insert.joins[len(self._groups[0]) :]:
             results += [self.tables[join.build].column(key.column).spark_type for key in join.keys]
-        return not self.wide and all(map(fixed_width, results))
+        return not (self.wide or self._calls) and all(map(fixed_width, results))
 
     @property
     def _columns_alone(self) -> bool:
@@ -247,7 +254,7 @@ class Joining:
         insert, numbers, lookups = self.insert, self._groups[group], list[LookUp]()
         tested, plain = self._tested(numbers), set(self._copied.values())
         last = group == len(self._groups) - 1
-        not_packed = {*tested, "_instant", *(["_probe_time"] if last and not self.release.placed else [])}
+        not_packed = {*tested, "_instant", *CALLED, *(["_probe_time"] if last and not self.release.placed else [])}
         for number in numbers:
             join = insert.joins[number]
             keys, other = self._plain_keys(number) or [], None
@@ -264,6 +271,7 @@ class Joining:
             not_packed |= flats.keys() - plain if last else set()
         instant = self.release.instant if self._asks_instant else None
         shown |= {} if instant is None else {"_instant": "TIMESTAMP"}
+        shown |= CALLED if self._calls else {}
         open_after = self.release.discard or insert.constraints or any(join.predicate for join in insert.joins)
         missed = () if self.release.on_unmatched == "publish" else tuple(f"_why{number}" for number in numbers)
         missed = None if open_after or self.release.placed or len(numbers) < len(insert.joins) else missed
@@ -308,7 +316,8 @@ class Joining:
             join, why = self.insert.joins[number], f"_why{number}"
             if join.predicate is None:
                 continue
-            failed = f"{why} IS NULL AND NOT coalesce(({join.predicate}), false)"
+            met = f"{why} IS NULL"
+            failed = f"{met} AND NOT coalesce(({called_where(met, join.predicate)}), false)"
             tested = f"CAST(IF({failed}, {why_number(PREDICATE)}, {why}) AS TINYINT) AS {why}"
             rows = self._scoped(rows, work).selectExpr(*(quoted(name) for name in names if name != why), tested)
             own = {flat(join.alias, name) for name in self._types[join.alias]}
@@ -319,14 +328,15 @@ class Joining:
     def _with_keys(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
         """Replace the columns that Spark has (but for those that `_tested_on` has changed) by the keys of a group of
         joins, as values of the builds' types, and by whether a key has no equal value in the build's type."""
-        found = dict[str, str]()
+        found, taken = dict[str, str](), all_of(term for term in self._terms[0] if PREFIX not in term)
         for number in self._groups[group]:
             join, other = self.insert.joins[number], list[str]()
-            for place, key in enumerate(join.keys):
-                own = f"try_cast(({key.probe}) AS {self.tables[join.build].column(key.column).spark_type})"
+            probed = [called_where(taken, key.probe) for key in join.keys]
+            for place, (key, probe) in enumerate(zip(join.keys, probed, strict=True)):
+                own = f"try_cast(({probe}) AS {self.tables[join.build].column(key.column).spark_type})"
                 found[f"_key{number}_{place}"] = own
-                other.append(f"NOT coalesce(({key.probe}) = {own}, false)")
-            known = " AND ".join(f"({key.probe}) IS NOT NULL" for key in join.keys)
+                other.append(f"NOT coalesce(({probe}) = {own}, false)")
+            known = " AND ".join(f"({probe}) IS NOT NULL" for probe in probed)
             found[f"_other{number}"] = f"{known} AND ({' OR '.join(other)})"
         tested = self._tested(self._groups[group - 1])
         return self._scoped(rows, work).selectExpr(ROW, PACKED, *map(quoted, tested), *_aliased(found))
@@ -338,15 +348,17 @@ class Joining:
         only on rows that matched (or that are published null-extended).
         """
         insert, release, known = self.insert, self.release, Outcomes(self.insert)
-        numbered, builds = list(enumerate(insert.joins)), {join.alias for join in insert.joins}
+        numbered = list(enumerate(insert.joins))
         missing = known.missed_sql("unmatched", numbered)
         lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
-        of_probe = [term for term in insert.conditions if not term.aliases & builds]
-        of_all = [term for term in insert.conditions if term.aliases & builds]
-        left_out, rest = (f"IF({_all_of(terms)}, NULL, {known.number(WHERE)})" for terms in (of_probe, of_all))
+        of_probe, of_all = self._terms
+        left_out = f"IF({all_of(of_probe)}, NULL, {known.number(WHERE)})"
         if insert.time == "event":
             left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
-        by = [left_out, lost, rest, missing] if release.on_unmatched == "publish" else [left_out, missing, rest]
+        before = [left_out, lost if release.on_unmatched == "publish" else missing]
+        undecided = f"coalesce({', '.join(before)}) IS NULL"
+        rest = f"IF({all_of(of_all, undecided)}, NULL, {known.number(WHERE)})"
+        by = [*before, rest, *([missing] if release.on_unmatched == "publish" else [])]
         rows = self._scoped(rows, work).selectExpr(
             "*", f"coalesce({', '.join(by)}, {known.number(MATCHED)}) AS _outcome"
         )
@@ -357,9 +369,10 @@ class Joining:
         if any("_instant" in each.condition for each in insert.constraints):
             own.append("_instant")
         # What is dropped is only counted: an expression that fails on such a row fails nothing.
-        guard = f"CASE WHEN NOT {known.dropped_sql()} THEN ({{}}) END" if self._drops else "{}"
+        kept = f"NOT {known.dropped_sql()}" if self._drops else "true"
+        guard = f"CASE WHEN {kept} THEN ({{}}) END" if self._drops else "{}"
         evaluated = [item for item in insert.projections if item.name not in self._copied]
-        items = {quoted(item.name): guard.replace("{}", item.expression) for item in evaluated}
+        items = {quoted(item.name): guard.replace("{}", called_where(kept, item.expression)) for item in evaluated}
         rows = rows.selectExpr(*own, *_aliased(items))
         return self._judged(rows) if insert.constraints else rows
 
@@ -380,6 +393,14 @@ class Joining:
         ]
         return rows.withColumn("_outcome", F.expr(f"CASE {' '.join(cases)} ELSE _outcome END")) if cases else rows
 
+    @cached_property
+    def _terms(self) -> tuple[list[str], list[str]]:
+        """The terms of WHERE about the probe's row alone, and those that need a build."""
+        builds, found = {join.alias for join in self.insert.joins}, (list[str](), list[str]())
+        for term in self.insert.conditions:
+            found[bool(term.aliases & builds)].append(term.expression)
+        return found
+
     @property
     def _drops(self) -> bool:
         inner = any(join.kind == "INNER" for join in self.insert.joins)
@@ -394,10 +415,6 @@ def _named(alias: str, columns: Columns, expressions: Sequence[str]) -> Columns:
 
 def _aliased(columns: Mapping[str, str]) -> list[str]:
     return [f"{expression} AS {name}" for name, expression in columns.items()]
-
-
-def _all_of(terms: Sequence[Condition]) -> str:
-    return " AND ".join(f"({term.expression})" for term in terms) or "true"
 
 
 def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame, Frames]:

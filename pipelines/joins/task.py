@@ -10,6 +10,7 @@ are:
                                                              probe; else they are read again for quarantined rows
     _probe_time                                              in event time: us, UTC
     _instant                                                 PROCTIME() in this release
+    _split, _offset                                          of the landed row, if functions of the script are called
     _why<n>                                                  why the n-th join gave no version; NULL if it gave one
     _build<n>_epoch, _build<n>_seq                           with 'gate.proof': the version that the n-th join gave
     _counted<n>                                              the counts of the n-th pass (JSON), in the first of the
@@ -85,6 +86,8 @@ COUNTED = "_counted"
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A frame's column -> the landed table's column that it has."""
+CALLED = {"_split": "STRING", "_offset": "BIGINT"}
+"""What functions of the script are called with, beside their arguments: the row's place, as Spark sees it."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
 """What is stored with quarantined rows only."""
 
@@ -353,6 +356,7 @@ class Pass:
             if self.instant is not None:
                 moment = pa.scalar(self.instant * 1000, pa.timestamp("us", tz="UTC"))
                 frame["_instant"] = pa.repeat(moment, rows)
+            frame |= {name: frame[f"_probe{name}"] for name in CALLED if name in self.shown}
             nameless = PLACE if self._none_quarantined(frame) else ()
             yield {name: column for name, column in frame.items() if name not in nameless}
 

@@ -176,9 +176,11 @@ class Writer:
 
 
 def _placed(own: Callable[[str], pa.Array]) -> Frame:
-    """The place and the time of published rows: the split is named together with the epoch that the row landed in."""
+    """The place and the time of published rows: the split begins with the epoch that the row landed in, in ten digits,
+    so that splits are in the order of these epochs."""
     epochs, splits = _as(own("_probe_epoch"), pa.int64()), own("_probe_split").cast(pa.string())
-    split = pc.binary_join_element_wise(epochs.cast(pa.string()), splits, "/")  # type: ignore[attr-defined]
+    padded = pc.utf8_lpad(epochs.cast(pa.string()), 10, "0")  # type: ignore[attr-defined]
+    split = pc.binary_join_element_wise(padded, splits, "/")  # type: ignore[attr-defined]
     time = own("_probe_time").cast(pa.timestamp("us", "UTC"))
     return {"_split": split, "_offset": _as(own("_probe_offset"), pa.int64()), "_rowtime": time}
 

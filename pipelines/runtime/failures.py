@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from tidegate.pipelines.commands import MEND, remedy
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, PlanningError, TidegateError
+from tidegate.pipelines.functions import failure
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
@@ -20,6 +21,8 @@ ENGINE = (PySparkException, Py4JError, DeltaError, OSError)
 AGAIN = "then run the same command again: it goes on at this epoch"
 VALUE = "change the expression that fails (TRY_CAST gives NULL where CAST fails; WHERE leaves a row out)"
 """What to do where SQL cannot compute with a value (SQLSTATE class 22, data exception)."""
+ANOTHER = "write the function that fails anew under another name and call that one, or leave the row out by WHERE"
+"""What to do about a function of the script: what it gave is published, so it stays what it is."""
 
 
 class StepFailed(TidegateError):
@@ -71,8 +74,10 @@ def explained(name: str, where: str, state: str) -> Iterator[None]:
     try:
         yield
     except ENGINE as error:
-        then = remedy(str(error), VALUE if "SQLSTATE: 22" in str(error) else MEND) + f", {AGAIN}"
-        raise StepFailed(f"{name}: {first_line(error)}", where=where, state=state, next_command=then) from error
+        of_function = failure(error)
+        then = remedy(str(error), VALUE if "SQLSTATE: 22" in str(error) else MEND)
+        what, then = (first_line(error), then) if of_function is None else (of_function, ANOTHER)
+        raise StepFailed(f"{name}: {what}", where=where, state=state, next_command=then + f", {AGAIN}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -3,8 +3,8 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
@@ -13,11 +13,12 @@ from tidegate.pipelines.generations import generation_of, insert_of, insert_owne
 from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StuckRow, WatermarkRow
 from tidegate.pipelines.lake.leases import read_leases
 from tidegate.pipelines.lake.stream import Generation, Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.records.kinds import Age, Column, Count, Duration, Hidden, Moment, Note, fact
-from tidegate.pipelines.runtime.epochs import Pin
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.generations import all_beside, is_over, on_lake
-from tidegate.pipelines.runtime.epochs.history import State, target_of
+from tidegate.pipelines.runtime.epochs.history import State, newest_epochs, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
 from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
 from tidegate.pipelines.runtime.missing_fields import MissingFields
@@ -175,13 +176,17 @@ class InsertStatus:
 
     `kind`, `state`, `pins` and `reasons` are those of the newest epoch: `reasons` say why the gate holds it, `given_up`
     what discarding it would do. `process`: its rows come from a Python function.
+
+    `waits_for` are the builds that have not flipped. `reads` are the statements whose targets it reads, and
+    `waits_for_inserts` those of them that hold an epoch, or have published none yet. `depth`: how many stand above it
+    in its chain.
     """
 
     ORDER: ClassVar = (
-        "insert", "newest", "goes", "landed", "published", "quarantined", "dropped", "waiting", "holder",
+        "in_chain", "newest", "goes", "landed", "published", "quarantined", "dropped", "waiting", "holder",
     )  # fmt: skip
 
-    insert: Annotated[str, Column("INSERT")]
+    insert: str
     target: str | None
     probe: str | None
     generation: int
@@ -196,6 +201,15 @@ class InsertStatus:
     holder: Annotated[str | None, Column("worked on by")]
     given_up: str
     process: bool
+    reads: tuple[str, ...] = ()
+    waits_for_inserts: tuple[str, ...] = ()
+    depth: Annotated[int, Hidden()] = 0
+
+    @property
+    @fact("INSERT", said=True)
+    def in_chain(self) -> str:
+        """Its name, below those of the statements that it reads."""
+        return f"{'  ' * (self.depth - 1)}└ {self.insert}" if self.depth else self.insert
 
     @property
     def held(self) -> bool:
@@ -211,7 +225,7 @@ class InsertStatus:
     @fact("state", said=True)
     def goes(self) -> str:
         """The state of its newest epoch."""
-        return self.state or ("waits" if self.waits_for else "")
+        return self.state or ("waits" if self.waits_for or self.waits_for_inserts else "")
 
     @property
     @fact("landed", said=True)
@@ -237,6 +251,12 @@ class InsertStatus:
     @fact("waiting", said=True)
     def waiting(self) -> Count | None:
         return self.rows.waiting if self.rows else None
+
+    def waits_above(self, held: Container[str]) -> str:
+        """For which statements of its chain it waits, in a sentence. `held`: those that the gate holds."""
+        why = {True: "whose newest epoch the gate holds", False: "which has published nothing yet"}
+        above = (f"{name}, {why[name in held]}" for name in self.waits_for_inserts)
+        return f"{self.insert} waits for {' and for '.join(above)}."
 
     @property
     def imbalanced(self) -> bool:
@@ -367,6 +387,10 @@ class LakeStatus:
             nobody = f" Nobody works on {' and '.join(idle)}." if idle else ""
             go_on = NextCommand("run", does="goes on where it stopped") if idle else ""
             yield Note(text + nobody, next=go_on, apart=True)
+        if any(insert.epoch for insert in self.inserts):
+            yield from (
+                Note(insert.waits_above(self.held), apart=True) for insert in self.inserts if insert.waits_for_inserts
+            )
 
     def to_json(self, commands: Commands = AS_WRITTEN) -> dict[str, Any]:
         """The same as JSON values; next commands are written as `commands` shows them."""
@@ -409,7 +433,10 @@ def status(
     holders = {lease.owner: lease.describe() for lease in leases if not lease.over(now)}
     worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
     sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
-    found = tuple(_insert(lake, apart.get(name, pipeline), name, holders.get(insert_owner(name))) for name in inserts)
+    targets = {name: target_of(lake, apart.get(name, pipeline), name) for name in inserts}
+    found = in_chains(
+        [_insert(lake, apart.get(name, pipeline), name, targets, holders.get(insert_owner(name))) for name in inserts]
+    )
     rows = [lake.stuck.last(owner) for owner in (*tables, *map(insert_owner, inserts))]
     stuck = tuple(Stuck.of(row) for row in rows if row is not None and not row.over)
     behind = _left_behind(lake, pipeline)
@@ -490,11 +517,14 @@ def _place(cut: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None) -> InsertStatus:
-    target = target_of(lake, pipeline, name)
+def _insert(
+    lake: Lake, pipeline: Pipeline | None, name: str, targets: Mapping[str, Location | None], holder: str | None
+) -> InsertStatus:
+    target = targets[name]
     last, rows = newest_of(lake, name, target)
     spec = pipeline.insert(name) if pipeline is not None else None
     probe = last.plan.probe if last else spec.probe if spec else None
+    above = _above(lake, pipeline, name, last.plan if last else None, targets)
     return InsertStatus(
         insert=name,
         target=None if target is None else str(target),
@@ -511,12 +541,52 @@ def _insert(lake: Lake, pipeline: Pipeline | None, name: str, holder: str | None
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and last.plan.state is not None,
+        reads=tuple(above),
+        waits_for_inserts=tuple(each for each, waits in above.items() if waits),
     )
+
+
+def _above(
+    lake: Lake, pipeline: Pipeline | None, name: str, plan: ReleasePlan | None, targets: Mapping[str, Location | None]
+) -> dict[str, bool]:
+    """The statements whose targets an INSERT reads, by its script, else by its newest plan -> whether it waits for
+    them: the gate holds their newest epoch, or they have published none."""
+    if pipeline is not None:
+        tables = [(each, pipeline.writer_of(each)) for each in pipeline.insert(name).inputs]
+        written = {table: writer.id for table, writer in tables if writer is not None}
+    else:
+        read = {*(item.table for item in plan.takes), *(pin.table for pin in plan.pins)} if plan else {}
+        written = {target.name: each for each, target in targets.items() if target is not None and target.name in read}
+    found = dict[str, bool]()
+    for table, writer in written.items():
+        newest = newest_epochs(lake, writer, targets.get(writer) or target_of(lake, pipeline, writer))
+        held = bool(newest) and newest[-1].state == "held"
+        found[writer] = held or lake.watermarks.last(table) is None
+    return found
+
+
+def in_chains(inserts: Sequence[InsertStatus]) -> tuple[InsertStatus, ...]:
+    """The same, each below the last of those that it reads."""
+    found = dict[str, InsertStatus]()
+    known = {item.insert for item in inserts}
+
+    def place(item: InsertStatus) -> None:
+        above = [found[name].depth for name in item.reads if name in found]
+        if item.insert in found or len(above) < len(known.intersection(item.reads)):
+            return
+        found[item.insert] = replace(item, depth=max(above) + 1 if above else 0)
+        for each in inserts:
+            if item.insert in each.reads:
+                place(each)
+
+    for item in inserts:
+        place(item)
+    return tuple(found.values())
 
 
 def insert_status(lake: Lake, pipeline: Pipeline, name: str) -> InsertStatus:
     """One INSERT of a pipeline; who works on it is not looked for."""
-    return _insert(lake, pipeline, name, None)
+    return _insert(lake, pipeline, name, {name: target_of(lake, pipeline, name)}, None)
 
 
 def source_status(lake: Lake, table: str, now: int) -> SourceStatus:

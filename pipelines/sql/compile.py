@@ -170,6 +170,7 @@ def compile_script(
         auto_watermark_interval=given.get(AUTO_WATERMARK_INTERVAL),
         not_null_enforcer=given.get(NOT_NULL_ENFORCER),
         without_effect=without_effect(statements),
+        views=tuple(views),
     )
 
 

@@ -3,8 +3,8 @@
 Expressions are Spark SQL text for a session in UTC. Inside an INSERT they name columns in full, as
 `` `alias`.`column` ``, where alias is the name (or AS name) of the table in that INSERT; inside a table they name the
 table's own columns. Two hidden names may appear in them: `_instant` (the plan's instant, TIMESTAMP) stands for
-PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME(). Inside a table they may also
-call the pipeline's user functions, by their `spark_name` and with `_split` and `_offset` in front of the arguments.
+PROCTIME() and CURRENT_TIMESTAMP, and `_rowtime`, inside a table, for SYSTEM_ROWTIME(). They may also call the
+pipeline's user functions, by their `spark_name` and with `_split` and `_offset` in front of the arguments.
 """
 
 from __future__ import annotations
@@ -91,6 +91,13 @@ class Insert:
         """The windowed query, if it is an INSERT over SQL's window table functions."""
         return None
 
+    def calls(self, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
+        """The functions of the script that SELECT, ON and WHERE call."""
+        from tidegate.pipelines.functions import used_in
+
+        ons = [text for join in self.joins for text in (join.predicate, *(key.probe for key in join.keys))]
+        return used_in(functions.values(), self.where, *(item.expression for item in self.projections), *ons)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tables that it reads, each once, the probe first."""
@@ -171,7 +178,7 @@ class CompiledScript:
     """A whole compiled script. `functions` by name, as declared. `auto_watermark_interval`: the script's setting of
     Flink's `pipeline.auto-watermark-interval`, None for none; a run's own argument overrides it. `not_null_enforcer`:
     ERROR or DROP, as `table.exec.sink.not-null-enforcer`; None for none. `without_effect`: settings of Flink that the
-    script has and that have no effect here, each with why."""
+    script has and that have no effect here, each with why. `views`: the names of its views."""
 
     name: str
     tables: Mapping[str, Table]
@@ -182,6 +189,7 @@ class CompiledScript:
     auto_watermark_interval: timedelta | None = None
     not_null_enforcer: str | None = None
     without_effect: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    views: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def table(self, name: str) -> Table:
         """The table called `name`. Raises KeyError."""

@@ -21,8 +21,9 @@ from tidegate.pipelines.process.state.declared import state_types
 from tidegate.pipelines.process.watermarks.combining import by_identifier
 from tidegate.pipelines.process.watermarks.declarations import WatermarkDeclaration
 from tidegate.pipelines.sql.functions.user import UserFunctions
+from tidegate.pipelines.sql.inserts.chains import unreadable
 from tidegate.pipelines.sql.model import CompiledScript, ProcessInsert, Projection
-from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET, read_back
+from tidegate.pipelines.sql.roles import OF_A_PROCESS, PROCESS_TARGET
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.table import TableCompiler
 from tidegate.pipelines.sql.tables.with_options import with_role
@@ -82,6 +83,11 @@ def with_process(
         )
         for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
     )
+    for item in found:
+        writer = pipeline.writer_of(item.table) if item.broadcast else None
+        if writer is not None and not isinstance(writer, ProcessInsert):
+            what = f"{item.table} is the target of an INSERT, and cannot be broadcast yet"
+            raise _error(where, what, "read the table that it comes from")
     _same_types(where, pipeline, [item for item in found if not item.broadcast])
     if not found[0].key and (shape.event_time or shape.keyed):
         raise _error(where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns")
@@ -113,9 +119,9 @@ def waits_for_flip(pipeline: CompiledScript, spec: ProcessSpec, item: ProcessInp
 
 
 def has_phases(pipeline: CompiledScript, name: str) -> bool:
-    """Whether a table has a bounded phase before its unbounded one; the output of a process has none."""
+    """Whether a table has a bounded phase before its unbounded one; what a statement writes has none."""
     table = pipeline.table(name)
-    return pipeline.process_of(name) is None and connector(table.connector).spec.phases(table.options)
+    return pipeline.writer_of(name) is None and connector(table.connector).spec.phases(table.options)
 
 
 def _inputs(where: str, inputs: Inputs) -> list[tuple[str, EventTimeGeneratorFunction | None]]:
@@ -155,16 +161,20 @@ def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
 
 def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Script:
     """The pipeline with `name` as a source, if it is not one already."""
+    if name in pipeline.views:
+        what = f"{name} is a view, and a process function reads tables"
+        raise _error(where, what, "name the view's table, and leave out in the function what its WHERE leaves out")
     if name not in pipeline.tables:
         known = ", ".join(pipeline.tables)
         raise _error(where, f"there is no table {name}", f"the script declares {known}")
-    table = pipeline.table(name)
-    if pipeline.process_of(name) is not None:
+    table, writer = pipeline.table(name), pipeline.writer_of(name)
+    if writer is not None:
         if generator is not None:
-            raise _error(where, f"{name} is another process's, which gives its time", "leave the generator out")
+            raise _error(where, f"{name} is written by {writer.id}, which gives its time", "leave the generator out")
+        problem = None if isinstance(writer, ProcessInsert) else unreadable(table, writer)
+        if problem is not None:
+            raise _error(where, *problem)
         return pipeline
-    if table.role == "sink":
-        raise _error(where, f"{name} is a target of an INSERT", read_back(name))
     spec = InstalledConnectors()[table.connector]
     if not spec.source:
         raise _error(where, f"{name} ({spec.name}) can only be written", "name a source")

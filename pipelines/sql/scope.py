@@ -11,7 +11,6 @@ from typing import Protocol
 from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Column, Table
 from tidegate.pipelines.sql.functions.function import Function
-from tidegate.pipelines.sql.functions.refused import STORED_ONLY
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.values import Value
@@ -133,12 +132,8 @@ class InsertScope:
     later: Sequence[str] = ()
 
     def function(self, name: str, span: Span) -> Function | None:
-        """Raises SqlError for every user function: an INSERT is recomputed, and Python code is not stored for ever."""
-        if self.functions.find(name, span) is not None:
-            probe = self.relations[0].table.name
-            hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
-            raise self.source.error(span, f"function {name} cannot stand in an INSERT: {STORED_ONLY}", hint)
-        return None
+        """The user function of that name."""
+        return self.functions.find(name, span)
 
     def relation(self, name: Name) -> Relation:
         """The table called `name` here. Raises SqlError."""

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from tests.pipelines.runtime.handmade import HandmadeLake
-from tidegate.pipelines.lake import Lake
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/pipeline.*"))
@@ -75,38 +74,17 @@ def test_help_is_light() -> None:
     assert loaded(COMMAND, "run", "--help") == []
 
 
-NOT_FOR_A_STATUS = ("typer", "pydantic", "tenacity", "psutil", "sqlglot", "dagster", "py4j", "pyarrow.dataset")
-NOT_FOR_A_STATUS += tuple({*HEAVY} - {"pyarrow"})
-
-STATUS = f"""
-import sys
-from tidegate.orchestration.cli import plain_status
-
-assert plain_status(["status", *sys.argv[1:]]) == 0
-print()
-print(*(name for name in {NOT_FOR_A_STATUS} if name in sys.modules))
-import numpy
-"""
-
-
-def test_a_status_needs_arrow_and_nothing_else(tmp_path: Path) -> None:
+def test_a_look_at_a_script_needs_neither_spark_nor_great_expectations_nor_dagster(tmp_path: Path) -> None:
     made = HandmadeLake(tmp_path / "lake")
     made.one_epoch(matched=7, unmatched_key_absent_u=3)
-    leases = made.lake.leases("test")
-    leases.acquire("users")
-    leases.close()
-    for options in ((), ("--json",)):
-        command = [sys.executable, "-c", STATUS, "--lake", str(made.root), *options]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        assert "published" in done.stdout
-        assert done.stdout.splitlines()[-1] == ""
-
-
-def test_a_look_at_a_script_needs_neither_spark_nor_great_expectations_nor_dagster(tmp_path: Path) -> None:
-    assert Lake(tmp_path / "lake").id
     code = f"{COMMAND}\nassert 'dagster' not in sys.modules"
-    for line in (["explain"], ["status", "--lake", str(tmp_path / "lake")]):
-        assert set(loaded(code, *line, "examples/clicks/pipeline.sql")) <= {"deltalake", "pyarrow", "numpy"}
+    script = "examples/clicks/pipeline.sql"
+    for line in (
+        ["explain", script],
+        ["status", script, "--lake", str(made.root)],
+        ["status", "--lake", str(made.root)],
+    ):
+        assert set(loaded(code, *line)) <= {"deltalake", "pyarrow", "numpy"}
 
 
 BARS = """

@@ -39,7 +39,7 @@ def test_windows_of_sql_are_shown_as_the_insert_that_they_are(tmp_path: Path) ->
     assert {key.name for key in graph.asset_check_keys if key.asset_key == staged} == {*GATE}
     text = definitions.resolve_assets_def(staged).descriptions_by_key[staged] or ""
     assert "TUMBLE(TABLE clicks, DESCRIPTOR(rowtime), INTERVAL '5' MINUTES)" in text
-    found = staged_lineage(pipeline.insert("clicks_5min"), Names("windows")).deps_by_column
+    found = staged_lineage(pipeline, pipeline.insert("clicks_5min"), Names("windows")).deps_by_column
     made_of = {name: [dep.column_name for dep in deps] for name, deps in found.items()}
     assert made_of == {
         "item": ["item"],

@@ -44,16 +44,16 @@ def test_the_three_nodes_of_an_insert_follow_each_other(graph: Any):
 def test_a_statement_that_reads_anothers_target_follows_it(tmp_path: Path):
     script = compile_script(
         "CREATE TABLE clicks (id INT) WITH ('connector' = 'scripted');"
-        "CREATE TABLE clean (id INT) WITH ('connector' = 'scripted');"
+        "CREATE TABLE clean (id INT) WITH ('connector' = 'scripted', 'insert.id' = 'cleaning');"
         "CREATE TABLE seen (id INT) WITH ('connector' = 'scripted');"
         "INSERT INTO seen SELECT id FROM clean; INSERT INTO clean SELECT id FROM clicks WHERE id > 0",
         name="clicks",
     )
     graph = build_pipeline_definitions(script, lake=tmp_path / "lake").resolve_asset_graph()
-    assert graph.get(key("seen_staged")).parent_keys == {key("clean")}
-    assert graph.get(key("clean")).parent_keys == {key("clean_staged")}
+    assert graph.get(key("seen_staged")).parent_keys == {key("cleaning")}
+    assert graph.get(key("cleaning")).parent_keys == {key("cleaning_staged")}
     assert graph.get(key("seen_staged")).metadata["dagster/column_lineage"].deps_by_column["id"] == [
-        dg.TableColumnDep(key("clean"), "id")
+        dg.TableColumnDep(key("cleaning"), "id")
     ]
 
 
@@ -182,7 +182,7 @@ def test_references_are_the_columns_that_an_expression_names(expression, expecte
 def test_staged_columns_come_from_the_sources_and_published_ones_from_the_staged():
     found = pipeline()
     insert, names = found.inserts[0], Names("clicks")
-    staged = staged_lineage(insert, names).deps_by_column
+    staged = staged_lineage(found, insert, names).deps_by_column
     assert staged == {
         "user_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "user_id")],
         "item_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "item_id")],

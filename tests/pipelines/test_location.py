@@ -28,7 +28,6 @@ NO_LAKE = {
     "assets/scaffold.py": "a project of Dagster",
     "orchestration/alerts/sources.py": "a script",
     "orchestration/alerts/channels.py": "an address of the web",
-    "orchestration/cli.py": "a script",
     "orchestration/commands/options.py": "a script",
     "orchestration/commands/report.py": "the page",
     "orchestration/web_server.py": "Dagster's own folder",

@@ -28,12 +28,20 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
         owner=on.target.log_name,
         generation=plan.generation,
         epoch=plan.epoch,
-        landed_at=plan.instant,
+        landed_at=_first_planned(on.lake, plan),
         rows=rows,
         timestamp=status.timestamp,
         use_processing_time=status.use_processing_time,
         idle=idle,
     )
+
+
+def _first_planned(lake: Lake, plan: ReleasePlan) -> int:
+    """When the rows of a plan were first planned (ms, UTC): what was held for a while comes, for readers, before all
+    that has landed since."""
+    while plan.supersedes is not None:
+        plan = stored_plan(lake.epochs.rows(plan.owner, generation=plan.generation, epoch=plan.supersedes)[0])
+    return plan.instant
 
 
 def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
@@ -53,6 +61,14 @@ def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) ->
             known = {(row.owner, row.generation): row.timestamp for row in inputs_of(on.lake, stored_plan(stored))}
     found = plan.complete_until(combined(inputs, known, reached))
     return (found if found.use_processing_time else Watermark(max(reached, found.timestamp))), idle
+
+
+def hides(on: InsertOnLake, table: str, landed: WatermarkRow) -> bool:
+    """Whether a target is idle and its newest epoch is not published: it counts as active, as what the gate holds must
+    not be passed over. `landed`: the last row of its log."""
+    writer = on.pipeline.writer_of(table) if landed.idle else None
+    planned = None if writer is None else on.lake.epochs.last(insert_owner(writer.id))
+    return planned is not None and planned.epoch > landed.epoch
 
 
 def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:

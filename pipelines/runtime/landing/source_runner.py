@@ -35,12 +35,13 @@ from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import ENGINE, explained, first_line
 from tidegate.pipelines.runtime.indexes import latest_rows
 from tidegate.pipelines.runtime.landing.advances import Advance, LandedEpoch, OnEpoch, SourceDraft
 from tidegate.pipelines.runtime.landing.alignment import Members
-from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of, register
+from tidegate.pipelines.runtime.landing.computed import committed_rows, functions_of
 from tidegate.pipelines.runtime.landing.failures import UNLOGGED, own_way_out, reading, refuse_second_release
 from tidegate.pipelines.runtime.landing.planning import EpochPlanner, next_epoch
 from tidegate.pipelines.runtime.landing.writing import Counted, EpochWriter, Writing, Written, together

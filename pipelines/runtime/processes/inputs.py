@@ -262,8 +262,8 @@ class EpochInputs:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         else:
             rows = read.generation(span.generation).rows(self.spark, span.after, span.upto)
-            if read.output is not None or table.watermark is None:
+            if "_rowtime" not in rows.columns or table.watermark is None:
                 # The source's own time of a change is not the time of its watermark: nothing is late by it. Where
-                # a generator reads the time, its extractor is asked.
+                # a generator reads the time, its extractor is asked. The output of a process has no time of its own.
                 rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, self.found.of_input[place])

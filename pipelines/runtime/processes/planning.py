@@ -12,6 +12,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessInput, ProcessSpec
 from tidegate.pipelines.runtime.epochs import ReleasePlan, StateSpan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
+from tidegate.pipelines.runtime.epochs.target_log import hides
 from tidegate.pipelines.runtime.landed_retention import refuse_removed
 from tidegate.pipelines.runtime.processes.columns import key_columns, state_columns
 from tidegate.pipelines.runtime.processes.inputs import EpochSteps, epoch_steps
@@ -48,6 +49,10 @@ class ProcessPlanner(ReleasePlanner):
         if loading:
             waiting = sum(span.rows for span in spans)
             return Waiting(f"{' and '.join(loading)} is still loading: it has not flipped yet", waiting, loading)
+        held = [item.table for item in self.spec.inputs if len(spans) > 1 and self._hides(item)]
+        if held:
+            reason = f"{' and '.join(held)} has an epoch that is not published, and is idle until then"
+            return Waiting(reason, sum(span.rows for span in spans))
         now, then, base = self.clock(), None, 0
         if last is not None and last.state is not None:
             then, base = last.state, last.epoch if last.state.rewrite else last.state.base
@@ -137,6 +142,11 @@ class ProcessPlanner(ReleasePlanner):
         earlier, parts = (before.taken if before else 0), all_of(after, landed.epoch)
         loaded = flip if flip > after else 0
         return Taken(item.table, landed.generation, after, landed.epoch, rows, earlier, parts, loaded=loaded)
+
+    def _hides(self, item: ProcessInput) -> bool:
+        """Whether the other inputs' time would pass over what the gate holds of this one."""
+        landed = Stream(self.on_lake.lake, item.table).newest
+        return landed is not None and hides(self.on_lake, item.table, landed)
 
     def _flip(self, item: ProcessInput) -> int | None:
         """The epoch of the flip that the process waits for; 0 if it does not wait for this input; None before the

@@ -15,10 +15,10 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, insert_owner
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Position, Waiting
-from tidegate.pipelines.runtime.epochs.target_log import combined, tells
+from tidegate.pipelines.runtime.epochs.target_log import combined, hides, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
@@ -207,7 +207,8 @@ class EventTimePlanner(ReleasePlanner):
         there. The last watermark of an input that has become idle since then counts, as it was emitted before
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
-        rows[self.on_lake.insert.probe] = self._unheld(landed)
+        probe = self.on_lake.insert.probe
+        rows[probe] = replace(landed, idle=landed.idle and not hides(self.on_lake, probe, landed))
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
         reached = combined(list(rows.values()), known, before)
         if reached.use_processing_time:
@@ -215,13 +216,6 @@ class EventTimePlanner(ReleasePlanner):
         found = reached.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
-
-    def _unheld(self, landed: WatermarkRow) -> WatermarkRow:
-        """The status of the probe. A target whose newest epoch is not published counts as active: what the gate holds
-        must not be passed over as idle."""
-        writer = self.on_lake.pipeline.writer_of(self.on_lake.insert.probe)
-        planned = self.on_lake.lake.epochs.last(insert_owner(writer.id)) if writer and landed.idle else None
-        return replace(landed, idle=False) if planned is not None and planned.epoch > landed.epoch else landed
 
     def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
         """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""

@@ -31,6 +31,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
+from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -172,6 +173,7 @@ class JoinRunner(InsertRunner):
         if not (plan.first.parts or plan.joined):
             return merged([], insert, release)
         spark = self.spark()
+        register(spark, insert.calls(pipeline.functions))
         builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
         rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it

@@ -12,12 +12,13 @@ the order of their times. A probe row meets the last build row before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.pipelines.connectors.table import Constraint, Table
+from tidegate.pipelines.functions import PREFIX, all_of, called_where
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.sql.model import Insert, Join
 from tidegate.pipelines.syntax.types import quoted, spark_string
@@ -254,15 +255,16 @@ def recompute_sql(
     last = "_landed"
     for number, join in enumerate(insert.joins):
         pins = [pin.epoch for plan in plans for pin in plan.pins if pin.table == join.build]
-        steps |= _matched(join, number, tables[join.build], views, last, min(pins), max(pins))
+        steps |= _matched(_guarded(insert, join), number, tables[join.build], views, last, min(pins), max(pins))
         last = f"_chosen{number}"
     steps["_joined"] = f"SELECT *, {_outcome(insert)} AS _found FROM {last}"
     steps["_outcomes"] = f"SELECT *, IF(_discard AND NOT {LEFT_OUT}, 'discarded', _found) AS _outcome FROM _joined"
     steps["_places"] = f"SELECT *, {DISPOSITION} AS _place FROM _outcomes"
     projected = {item.name: item.expression for item in insert.projections}
+    kept = "_place <> 'drop'"
     # What is dropped has no row anywhere: its expressions are not evaluated, only its reason is counted.
     columns = [
-        f"CASE WHEN _place <> 'drop' THEN {projected[column.name]} END AS {quoted(column.name)}"
+        f"CASE WHEN {kept} THEN {called_where(kept, projected[column.name])} END AS {quoted(column.name)}"
         for column in target.stored_columns
     ]
     last = "_places"
@@ -364,13 +366,27 @@ def _matched(
         steps = _latest(join, number, build, views, before, least, greatest)
     if join.predicate is None:
         return {**steps, f"_chosen{number}": f"SELECT * FROM _found{number}"}
-    tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({join.predicate}), false) THEN 'predicate' END"
+    predicate = called_where(f"{why} IS NULL", join.predicate)
+    tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({predicate}), false) THEN 'predicate' END"
     shown = f"IF({why} IS NULL, {alias}, NULL)"
     return {
         **steps,
         f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM _found{number}",
         f"_chosen{number}": f"SELECT * EXCEPT ({alias}), {shown} AS {alias} FROM _tested{number}",
     }
+
+
+def _guarded(insert: Insert, join: Join) -> Join:
+    """The join, whose keys call functions only for rows that WHERE does not leave out."""
+    taken = all_of(term for term in _terms(insert)[0] if PREFIX not in term)
+    return replace(join, keys=tuple(replace(key, probe=called_where(taken, key.probe)) for key in join.keys))
+
+
+def _terms(insert: Insert) -> tuple[list[str], list[str]]:
+    """The terms of WHERE that read the probe alone, and the rest."""
+    builds, terms = {join.alias for join in insert.joins}, insert.conditions
+    of_probe = [term.expression for term in terms if not term.aliases & builds]
+    return of_probe, [term.expression for term in terms if term.aliases & builds]
 
 
 def _latest(
@@ -423,13 +439,12 @@ def _latest(
 def _outcome(insert: Insert) -> str:
     """The outcome of a row, by its epoch's policy. The part of WHERE that reads the probe alone decides first, the rest
     of it last."""
-    builds = {join.alias for join in insert.joins}
-    if insert.where is not None and not insert.conditions:
-        terms = [(insert.where, True)]
-    else:
-        terms = [(term.expression, bool(term.aliases & builds)) for term in insert.conditions]
-    of_probe = " AND ".join(f"({text})" for text, joined in terms if not joined) or "true"
-    of_all = " AND ".join(f"({text})" for text, joined in terms if joined) or "true"
+    event, terms = insert.time == "event", _terms(insert)
+    of_probe, met = all_of(terms[0]), ["_time IS NOT NULL"] if event else []
+    for number, join in enumerate(insert.joins):
+        found = f"_why{number} IS NULL"
+        met.append(found if join.kind == "INNER" else f"({found} OR _policy = 'publish')")
+    of_all = all_of(terms[1], " AND ".join([f"({of_probe})", *met]))
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
         reason = f"concat('{kind}:', _why{number}, {spark_string('@' + join.alias)})"
@@ -441,7 +456,7 @@ def _outcome(insert: Insert) -> str:
     unmatched = [when("true", "unmatched", n, join) for n, join in joins]
     cases = [
         f"WHEN NOT coalesce({of_probe}, false) THEN 'dropped:where'",
-        *(["WHEN _time IS NULL THEN 'time-null'"] if insert.time == "event" else []),
+        *(["WHEN _time IS NULL THEN 'time-null'"] if event else []),
         *lost,
         *quarantined,
         f"WHEN NOT coalesce({of_all}, false) THEN 'dropped:where'",

@@ -31,6 +31,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import Progress, SilentProgress
 from tidegate.pipelines.records.kinds import Count, Note, fact
+from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.definitions import as_defined
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.generations import on_lake
@@ -448,6 +449,7 @@ class Proof:
         for number, join in enumerate(self.insert.joins):
             frames[f"build{number}"] = Stream(self.lake, join.build).rows(spark)
             frames[f"pins{number}"] = spark.createDataFrame(pin_rows(join, number, plans))
+        register(spark, self.insert.calls(self.pipeline.functions))
         with as_views(frames) as views:
             builds, pins = ([views[f"{kind}{n}"] for n in range(len(self.insert.joins))] for kind in ("build", "pins"))
             expected = recompute_sql(

@@ -83,7 +83,6 @@ ABSENT = frozenset(
         "ARRAY_SLICE",
         "ARRAY_SORT",
         "ARRAY_UNION",
-        "CONVERT_TZ",
         "ELEMENT",
         "ELT",
         "INITCAP",
@@ -104,7 +103,6 @@ ABSENT = frozenset(
         "PARSE_JSON",
         "PRINTF",
         "REGEXP_EXTRACT_ALL",
-        "STR_TO_MAP",
         "TRUNCATE",
         "TRY_PARSE_JSON",
         "TYPEOF",
@@ -118,6 +116,3 @@ SYNTAX = frozenset(["ARRAY", "CAST", "MAP", "ROW", "TRY_CAST"])
 
 TAKEN = frozenset({*AGAIN_OTHERWISE, *AGGREGATES, *WINDOWS, *DDL_ONLY, *SYNTAX})
 """Names that a script's own function cannot have, beside those of the built-in ones. It may have a name in ABSENT."""
-
-STORED_ONLY = "its value is stored where a row lands, so that a recomputation, years later, sees the same"
-"""Why a user function cannot stand in an INSERT."""

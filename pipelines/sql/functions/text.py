@@ -58,6 +58,21 @@ def _json(call: Call) -> str:
     return f"get_json_object({call.sqls[0]}, {spark_string(path.removeprefix('lax '))})"
 
 
+def _to_map(call: Call) -> str:
+    """As Flink's strToMap: Java's String.split, which leaves empty parts at the end out; of two equal keys the last one
+    counts, and a part without the second delimiter is a key with NULL."""
+    delimiters = [spark_string(","), spark_string("=")]
+    for place, argument in enumerate(call.arguments[1:]):
+        if not isinstance(argument.constant, str) or not argument.constant:
+            call.refuse("a delimiter of STR_TO_MAP is a constant, and not empty", "STR_TO_MAP(s, ',', '=')", place + 1)
+        delimiters[place] = argument.sql
+    parts = f"split({call.sqls[0]}, {delimiters[0]}, -1)"
+    parts = f"slice({parts}, 1, array_max(transform({parts}, (_p, _i) -> IF(_p = '', 0, _i + 1))))"
+    pairs = f"transform({parts}, _p -> split(_p, {delimiters[1]}, 2))"
+    added = "map_concat(map_filter(_m, (_k, _v) -> _k <> _p[0]), map(_p[0], get(_p, 1)))"
+    return f"aggregate({pairs}, CAST(map() AS MAP<STRING, STRING>), (_m, _p) -> {added})"
+
+
 _STRINGS = FlinkType(Kind.ARRAY, arguments=(STRING,))
 
 FUNCTIONS = (
@@ -97,6 +112,7 @@ FUNCTIONS = (
     Function(("REGEXP_EXTRACT",), (TEXT, TEXT, WHOLE), STRING, _regexp_extract, least=2),
     Function(("SPLIT_INDEX",), (TEXT, TEXT, WHOLE), STRING, _split_index),
     Function(("SPLIT",), (TEXT, TEXT), _STRINGS, _split),
+    Function(("STR_TO_MAP",), (TEXT, TEXT, TEXT), FlinkType(Kind.MAP, arguments=(STRING, STRING)), _to_map, least=1),
     Function(("ASCII",), (TEXT,), INT, "ascii({0})"),
     Function(("CHR",), (WHOLE,), STRING, "chr({0})"),
     Function(("HEX",), (ANY,), STRING, _hex, usage="HEX(integer) or HEX(STRING)"),

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
-from tidegate.pipelines.syntax.types import BIGINT, DATE, INSTANT, INT, STRING, STRINGS, FlinkType, Kind, spark_string
+from tidegate.pipelines.syntax.types import (
+    BIGINT,
+    DATE,
+    INSTANT,
+    INT,
+    STRING,
+    STRINGS,
+    TIMESTAMPS,
+    FlinkType,
+    Kind,
+    spark_string,
+)
 
 INSTANT_SQL = "_instant"
 DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
-PATTERN_LETTERS = frozenset("GyMLdDEFahHkKmsSVzOXxZQq")
+PATTERN_LETTERS = frozenset("GyMLdDEahHkKmsSVzOXxZQq")
 """Letters of a date pattern that Java and Spark read alike."""
+_WEEKS = "which day a week begins with depends on the machine that Flink runs on"
+_NO_LETTERS = {
+    **dict.fromkeys("wW", (_WEEKS, "EXTRACT(WEEK FROM t) is the ISO week")),
+    **dict.fromkeys("ec", (_WEEKS, "EXTRACT(DOW FROM t) is the day of the week, and `E` its name")),
+    "Y": (f"it is the year of a week, and {_WEEKS}", "the year is `y`"),
+    "F": ("it depends on the version of Java", "EXTRACT(DAY FROM t) is the day of the month"),
+    "u": ("it is the day of the week", "the year is `y`"),
+}
+"""Letters that Java has and Spark reads otherwise or not at all: why they cannot be given, and what to write."""
 
 _LOCAL = FlinkType(Kind.TIMESTAMP, 3)
 _FIELDS = {
@@ -42,19 +64,44 @@ def _needs_time(call: Call, unit: str) -> str:
     return unit
 
 
-def _pattern(call: Call) -> str:
+def _pattern(call: Call, *, newer: bool = False, reads: bool = False) -> str:
+    """The pattern as Spark's. Flink reads it by Java's DateTimeFormatter (`newer`) or by SimpleDateFormat. `reads`: it
+    is of a text that is read, not written."""
     if len(call.arguments) < 2:
         return spark_string(DEFAULT_PATTERN)
     pattern = call.arguments[1].constant
-    if isinstance(pattern, str):
-        quoted = False
-        for letter in pattern:
-            if letter == "'":
-                quoted = not quoted
-            elif letter.isalpha() and not quoted and letter not in PATTERN_LETTERS:
-                hint = {"Y": "the year is `y`", "u": "the year is `y`"}.get(letter, "put plain text in quotes: ''T''")
-                call.refuse(f"`{letter}` is no letter of a date pattern", hint, 1)
-    return call.sqls[1]
+    if not isinstance(pattern, str):
+        return call.sqls[1]
+    parts = pattern.split("'")  # every second one is in quotes
+    plain = "'".join(parts[::2])
+    for letter in plain:
+        if newer and letter == "u":
+            continue
+        if letter.isalpha() and letter not in PATTERN_LETTERS:
+            why, hint = _NO_LETTERS.get(letter, ("", "put plain text in quotes: ''T''"))
+            what = f"`{letter}` of a date pattern is not supported: {why}" if why else ""
+            call.refuse(what or f"`{letter}` is no letter of a date pattern", hint, 1)
+        if not newer and letter in "[]{}#":
+            call.refuse(f"`{letter}` means something else to Flink in {call.name}", f"write ''{letter}''", 1)
+    if reads:
+        _check_read(call, plain, newer)
+    # Java's `u` is the year that its `y` is, but for those before Christ.
+    written = [part if place % 2 else part.replace("u", "y") for place, part in enumerate(parts)]
+    return spark_string("'".join(written))
+
+
+def _check_read(call: Call, plain: str, newer: bool) -> None:
+    """Raise SqlError for a pattern by which Flink reads another time than Spark."""
+    zone = next((letter for letter in plain if letter in "VzOXxZ"), None)
+    if newer and zone:
+        what = f"`{zone}`: a TIMESTAMP has no time zone, and Flink passes over the one that it reads"
+        call.refuse(what, "leave it out, and take the text in front of it: TO_TIMESTAMP(LEFT(s, 19))", 1)
+    if newer and set(plain) & {"h", "K"} and "a" not in plain:
+        call.refuse("an hour from 1 to 12 is nothing without `a`, AM or PM", "the hour of the day is `H`", 1)
+    if not newer and re.search("(?<!y)yy(?!y)", plain):
+        what = "of a year of two digits, Flink takes the century by the day on which it runs"
+        read = "CAST({} AS DATE)" if call.name == "TO_DATE" else "EXTRACT(EPOCH FROM {})"
+        call.refuse(what, f"years from 2000 on: {read.format('TO_TIMESTAMP(s, pattern)')}", 1)
 
 
 def _date_format(call: Call) -> str:
@@ -63,18 +110,18 @@ def _date_format(call: Call) -> str:
         value = f"CAST({value} AS TIMESTAMP)"
     elif not DAY.takes(of):
         call.refuse(f"type clash: DATE_FORMAT takes a TIMESTAMP, DATE or STRING, not {of}", None, 0)
-    return f"date_format({value}, {_pattern(call)})"
+    return f"date_format({value}, {_pattern(call, newer=of.kind in TIMESTAMPS)})"
 
 
-def _parsed(call: Call) -> str:
+def _parsed(call: Call, *, newer: bool = False) -> str:
     """A STRING read as an instant; NULL where it is malformed, as in Flink."""
     if len(call.arguments) == 1:
         return f"try_to_timestamp({call.sqls[0]})"
-    return f"try_to_timestamp({call.sqls[0]}, {_pattern(call)})"
+    return f"try_to_timestamp({call.sqls[0]}, {_pattern(call, newer=newer, reads=True)})"
 
 
 def _to_timestamp(call: Call) -> str:
-    return f"CAST(date_trunc('MILLISECOND', {_parsed(call)}) AS TIMESTAMP_NTZ)"
+    return f"CAST(date_trunc('MILLISECOND', {_parsed(call, newer=True)}) AS TIMESTAMP_NTZ)"
 
 
 def _to_timestamp_ltz(call: Call) -> str:
@@ -92,7 +139,7 @@ def _unix_timestamp(call: Call) -> str:
             "UNIX_TIMESTAMP() is not supported: a recomputation would give another value",
             "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant",
         )
-    return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call)}))"
+    return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call, reads=True)}))"
 
 
 def _from_unixtime(call: Call) -> str:
@@ -156,6 +203,28 @@ def _in_zone(function: str):
     return write
 
 
+def _convert_tz(call: Call) -> str:
+    """CONVERT_TZ(text, from, to). Of a time that a zone's clocks show twice Java takes the later one, Spark the
+    earlier one."""
+    for place in (1, 2):
+        zone = call.arguments[place].constant
+        if isinstance(zone, str) and (sign := re.match(r"(?:UTC?)?([+-].*)", zone, re.IGNORECASE)):
+            call.refuse(f"Flink takes the time zone {zone} for UTC", f"write 'GMT{sign[1]}'", place)
+    text, zone, other = call.sqls
+    whole = spark_string(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?!\d)")
+    read = f"try_to_timestamp(regexp_extract({text}, {whole}, 1), '{DEFAULT_PATTERN}')"
+    found = f"array(named_struct('at', {read}, 'zone', {zone}))"
+    utc = "to_utc_timestamp(_c.at, _c.zone)"
+    found = f"transform({found}, _c -> named_struct('at', _c.at, 'zone', _c.zone, 'utc', {utc}))"
+    later = " ".join(
+        f"WHEN from_utc_timestamp(_c.utc + INTERVAL '{minutes}' MINUTE, _c.zone) = _c.at "
+        f"THEN _c.utc + INTERVAL '{minutes}' MINUTE"
+        for minutes in (60, 30)
+    )
+    utc = f"transform({found}, _c -> CASE {later} ELSE _c.utc END)[0]"
+    return f"date_format(from_utc_timestamp({utc}, {other}), '{DEFAULT_PATTERN}')"
+
+
 def _since_1970(name: str) -> Function:
     return Function((name,), (MOMENT,), BIGINT, f"{name.lower()}(CAST({{0}} AS TIMESTAMP))")
 
@@ -203,6 +272,7 @@ FUNCTIONS = (
     Function(("DATE_TRUNC",), (TEXT, DAY), same(1), _date_trunc, usage="DATE_TRUNC('unit', time)"),
     Function(("TO_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("to_utc_timestamp")),
     Function(("FROM_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("from_utc_timestamp")),
+    Function(("CONVERT_TZ",), (TEXT, TEXT, TEXT), STRING, _convert_tz),
     Function(("DATE_ADD",), (DAY, WHOLE), DATE, "date_add(CAST({0} AS DATE), CAST({1} AS INT))"),
     Function(("DATE_SUB",), (DAY, WHOLE), DATE, "date_sub(CAST({0} AS DATE), CAST({1} AS INT))"),
     Function(("LAST_DAY",), (DAY,), DATE, "last_day(CAST({0} AS DATE))"),

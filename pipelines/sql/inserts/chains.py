@@ -85,30 +85,32 @@ class Chains:
             if waits:
                 raise NotWritten(table.name, at)
             return replace(found, is_target=True)
-        if isinstance(writer, ProcessInsert):
-            what = f"{table.name} is written by windows, and no INSERT can read it yet"
-            raise self.source.error(at, what, read_back(table.name), also)
-        assert writer.tree is not None
-        probe = writer.tree.scan.declared
-        if not probe.only_grows:
-            what = f"{table.name} has the updates of {writer.probe}, and no INSERT can read such a target"
-            raise self.source.error(at, what, f"read {writer.probe} itself", also)
-        for column in table.columns:
-            if column.expression is not None and not column.proctime:
-                what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
-                hint = f"select it in the INSERT INTO {table.name}, or leave it out"
-                raise self.source.error(at, what, hint, also)
-        spec = table.watermark
-        if spec is not None and not _carries(writer, probe.table, spec):
-            own = probe.table.watermark
-            what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
-            hint = (
-                f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
-                if own is None
-                else f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
-            )
-            raise self.source.error(at, what, hint, also)
+        problem = unreadable(table, writer)
+        if problem is not None:
+            raise self.source.error(at, *problem, also)
         return replace(found, is_target=True)
+
+
+def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
+    """Why no statement can read the target of an INSERT, and what to do instead; None if one can."""
+    if isinstance(writer, ProcessInsert):
+        return f"{table.name} is written by windows, and no INSERT can read it yet", read_back(table.name)
+    assert writer.tree is not None
+    probe = writer.tree.scan.declared
+    if not probe.only_grows:
+        what = f"{table.name} has the updates of {writer.probe}, and no statement can read such a target"
+        return what, f"read {writer.probe} itself"
+    for column in table.columns:
+        if column.expression is not None and not column.proctime:
+            what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
+            return what, f"select it in the INSERT INTO {table.name}, or leave it out"
+    spec, own = table.watermark, probe.table.watermark
+    if spec is None or _carries(writer, probe.table, spec):
+        return None
+    what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
+    if own is None:
+        return what, f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
+    return what, f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
 
 
 def _carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:

@@ -144,7 +144,7 @@ class Binder:
         around = self.with_views(query, around)
         if top:
             self._taken.update(folded(use.name.text) for use in (query.probe, *(join.build for join in query.joins)))
-        node, probe = self._probe(query.probe, around, alias, top)
+        node, probe = self.probe(query.probe, around, alias, top=top)
         relations, before = [probe], len(node.joins)
         for place, join in enumerate(query.joins):
             later = [further.build.name.text for further in query.joins[place + 1 :]]
@@ -216,7 +216,10 @@ class Binder:
             self.views.setdefault(view.name.text, view)
         return node
 
-    def _probe(self, use: TableUse, around: Mapping[str, Named], alias: str | None, top: bool) -> tuple[Node, Relation]:
+    def probe(
+        self, use: TableUse, around: Mapping[str, Named], alias: str | None = None, *, top: bool = True
+    ) -> tuple[Node, Relation]:
+        """What FROM names: its rows, whose table is called `alias` in SQL, and their names."""
         self.named_once(use, [])
         base = alias or use.name.text or None
         named = self.find(use, around)

@@ -5,15 +5,15 @@ Source: Flink SQL's windowing table-valued functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlglot import exp
 
-from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.process.windows.windowed import WindowTable
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.scope import InsertScope, Relation
+from tidegate.pipelines.sql.tree import Scan
 from tidegate.pipelines.sql.values import length
 from tidegate.pipelines.syntax.errors import one_of, suggest
 from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall
@@ -48,8 +48,8 @@ class WindowTime:
 class WindowCallCompiler:
     """Compiles the table function of one FROM."""
 
-    def __init__(self, insert: InsertStatement, call: WindowFunctionCall, relation: Relation) -> None:
-        self.insert, self.call, self.relation = insert, call, relation
+    def __init__(self, insert: InsertStatement, call: WindowFunctionCall, relation: Relation, scan: Scan) -> None:
+        self.insert, self.call, self.relation, self.scan = insert, call, relation, scan
         self._error = insert.source.error
         self.function = call.function.text.upper()
         self.arguments = self._named()
@@ -70,34 +70,27 @@ class WindowCallCompiler:
         return WindowTable(self.function, size, step, offset)  # type: ignore[arg-type]
 
     def time(self) -> WindowTime:
-        """What DESCRIPTOR names. Raises SqlError where that is no time attribute of the table."""
+        """What DESCRIPTOR names. Raises SqlError where that is no time attribute of the table or view."""
         given, table = self.arguments["TIMECOL"], self.relation.table
         if given.descriptor is None:
             raise self._error(given.span, "the second argument is DESCRIPTOR(…)", self._hint_for_time())
-        value = InsertScope(self.insert.source, [Relation.of(table.name, table)], self.insert.binder.functions).resolve(
-            given.descriptor
-        )
-        names, columns = [name.text for name in given.descriptor], {column.name for column in table.columns}
-        # A table may be called as a column of it is: what follows decides which is meant.
-        if names[0] == table.name and not columns.isdisjoint(names[1:2]):
-            names = names[1:]
-        path = ".".join(names)
-        span = given.descriptor[0].span.to(given.descriptor[-1].span)
-        if table.watermark is not None and table.watermark.column == path:
-            return WindowTime(path, True, FlinkType(value.type.kind, 3))
-        if any(column.proctime and column.name == path for column in table.columns):
-            if table.watermark is None:
-                return WindowTime(path, False, FlinkType(Kind.TIMESTAMP_LTZ, 3))
+        named = replace(self.relation, alias=self.relation.name)
+        scope = InsertScope(self.insert.source, [named], self.insert.binder.functions)
+        value, (_, names) = scope.resolve(given.descriptor), scope.owner(given.descriptor)
+        path, span = ".".join(name.text for name in names), given.descriptor[0].span.to(given.descriptor[-1].span)
+        kind = self.scan.times_among({path: value}).get(path)
+        if kind == "event" and table.watermark is not None:
+            return WindowTime(table.watermark.column, True, FlinkType(value.type.kind, 3))
+        if kind == "processing" and table.watermark is None:
+            return WindowTime(value.column[1] if value.column else path, False, FlinkType(Kind.TIMESTAMP_LTZ, 3))
+        if kind == "processing":
             what = f"{table.name} has WATERMARK FOR, so its windows are in event time"
-            raise self._error(
-                span,
-                what,
-                f"write DESCRIPTOR({table.watermark.column}), or declare the table once more, without WATERMARK FOR",
-            )
+            hint = f"{self._hint_for_time()}; or declare the table once more, without WATERMARK FOR"
+            raise self._error(span, what, hint, self.relation.defined)
         hint = self._hint_for_time()
-        if table.watermark is None and value.type.kind in TIMESTAMPS:
+        if table.watermark is None and value.type.kind in TIMESTAMPS and self.relation.defined is None:
             hint = f"declare WATERMARK FOR {path} AS {path} - INTERVAL '5' SECOND in {table.name}"
-        raise self._error(span, f"`{path}` is no time attribute of {table.name}", hint)
+        raise self._error(span, f"`{path}` is no time attribute of {named.name}", hint, self.relation.defined)
 
     def _named(self) -> dict[str, Argument]:
         """The arguments by their names. Raises SqlError: too few, too many, unknown, twice."""
@@ -147,10 +140,12 @@ class WindowCallCompiler:
         return micros // 1000
 
     def _hint_for_time(self) -> str:
-        table: Table = self.relation.table
+        table, times = self.relation.table, self.scan.times_among(self.relation.columns)
+        event = [name for name, kind in times.items() if kind == "event"]
+        if event:
+            return f"its time attribute: DESCRIPTOR({event[0]})"
         if table.watermark is not None:
-            return f"its time attribute: DESCRIPTOR({table.watermark.column})"
-        attributes = [column.name for column in table.columns if column.proctime]
-        if attributes:
-            return f"its time attributes: {one_of(attributes)}"
+            return f"add {table.watermark.column} of {table.name} to the SELECT of {self.relation.name}"
+        if times:
+            return f"its time attributes: {one_of(times)}"
         return f"declare WATERMARK FOR, or proctime AS PROCTIME(), in {table.name}"

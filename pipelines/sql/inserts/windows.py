@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from tidegate.pipelines.functions import used_in
 from tidegate.pipelines.process.extension import EventTimeExtension
 from tidegate.pipelines.process.spec import BUCKETS, ProcessInput, ProcessSpec
 from tidegate.pipelines.process.windows.aggregation import WindowAggregation
 from tidegate.pipelines.process.windows.windowed import WINDOW_END, Group, WindowedQuery, WindowTable
 from tidegate.pipelines.sql.coercion import castable
-from tidegate.pipelines.sql.functions.function import Call
+from tidegate.pipelines.sql.functions.function import Call, Function
 from tidegate.pipelines.sql.functions.refused import AGGREGATES
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.inserts.aggregates import Parts, aggregate
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, WindowTime
 from tidegate.pipelines.sql.model import Condition, Insert, ProcessInsert
-from tidegate.pipelines.sql.roles import read_back
 from tidegate.pipelines.sql.scope import InsertScope, Relation, unused
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.tree import Column, Declared, Filter, Scan, WindowAggregate
+from tidegate.pipelines.sql.tree import Column, Filter, Node, WindowAggregate
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Span
@@ -50,6 +50,18 @@ class RowScope(InsertScope):
 
     bounds: Mapping[str, Value] = field(default_factory=dict)
     seen: list[Name] = field(default_factory=list)
+
+    def function(self, name: str, span: Span) -> Function | None:
+        """Raises SqlError for every user function."""
+        if super().function(name, span) is not None:
+            raise self.no_function(name, span)
+        return None
+
+    def no_function(self, name: str, span: Span, also: Span | None = None) -> SqlError:
+        """The error for a function of the script."""
+        probe = self.relations[0].table.name
+        hint = f"declare a computed column in {probe}, and use that: {name.lower()}_of AS {name}(…)"
+        return self.source.error(span, f"function {name} cannot stand in an INSERT over windows", hint, also)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column. Raises SqlError: unknown."""
@@ -86,26 +98,16 @@ class WindowedCompiler:
         """The INSERT. Raises SqlError."""
         statement, call = self.statement, self.statement.window
         assert call is not None
-        target, probe = self.insert.target(), self._probe()
-        relation = Relation.of(statement.probe.name.text, probe.table)
-        if probe.is_target:
-            what = f"{probe.table.name} is the target of an INSERT, and windows cannot read it yet"
-            raise self._error(statement.probe.table.span, what, read_back(probe.table.name))
-        if not probe.only_grows:
-            what = f"{probe.table.name} ({probe.spec.name}) has updates, and windows are of tables that only grow"
-            raise self._error(statement.probe.table.span, what, "aggregate a table that only grows")
-        for join in statement.joins:
-            raise self._error(join.span, "windows are not joined", "join in an INSERT of its own, or in Python")
-        for column in probe.table.columns:
-            if column.name in WINDOW_COLUMNS:
-                what = f"{probe.table.name} has a column {column.name} of its own"
-                raise self._error(statement.probe.table.span, what, "give it another name in its CREATE TABLE")
-        window = WindowCallCompiler(self.insert, call, relation)
+        target, (rows, relation) = self.insert.target(), self._probe()
+        self._check(rows, relation)
+        window = WindowCallCompiler(self.insert, call, relation, rows.scan)
         windows, time = window.table(), window.time()
         self.rows = RowScope(self.source, [relation], self.insert.binder.functions, bounds=_bounds(windows, time))
         self.over_rows = Translator(self.source, self.rows)
         self.over_groups = Translator(self.source, GroupedScope(**vars(self.rows)))
-        where = self._where()
+        own = self._where()
+        rows = Filter(rows, own) if own else rows
+        where = " AND ".join(condition.expression for condition in rows.conditions) or None
         self.groups = self._grouped_by()
         self.parts = Parts({WINDOW_END, *(group.name.casefold() for group in self.groups.named.values())})
         self.parts.need("sum", "count(1)", FlinkType(Kind.BIGINT), "rows")
@@ -114,7 +116,7 @@ class WindowedCompiler:
         if statement.having is not None:
             having = self.over_groups.truth(self._known(statement.having), statement.having.span).sql
         query = WindowedQuery(
-            alias=relation.alias,
+            alias=relation.base,
             table=windows,
             time_column=time.column,
             event_time=time.event_time,
@@ -124,35 +126,49 @@ class WindowedCompiler:
             parts=tuple(sorted(self.parts.found.values(), key=lambda part: part.name)),
             having=having,
         )
-        scan = Scan(probe, relation.alias, statement.probe.table.span)
-        rows = Filter(scan, (Condition(where, frozenset({relation.alias})),)) if where else scan
+        self._check_functions(query, relation)
         insert = self.insert.compiled(target.table, WindowAggregate(rows, query, tuple(outputs)))
         return ProcessInsert(
             **vars(replace(insert, conditions=(), proof=False)),
-            process=_process(query, probe.table.name, target.table.name),
+            process=_process(query, relation.table.name, target.table.name),
         )
 
-    def _probe(self) -> Declared:
-        """The table whose windows these are."""
-        use, binder = self.statement.probe, self.insert.binder
-        found = binder.find(use, binder.with_views(self.statement, {}))
-        if found is not None:
-            what = f"{use.table.text} is a view, and windows are of tables"
-            hint = "name the table that the view reads, and write the view's WHERE behind it"
-            raise self._error(use.table.span, what, hint, found.view.name.span)
-        probe = binder.read(use, "FROM")
-        binder.named_once(use, [])
+    def _probe(self) -> tuple[Node, Relation]:
+        """The rows whose windows these are, and their names."""
+        binder = self.insert.binder
+        found = binder.probe(self.statement.probe, binder.with_views(self.statement, {}))
         binder.all_read(self.statement)
-        return probe
+        return found
+
+    def _check(self, rows: Node, relation: Relation) -> None:
+        """Raise SqlError for rows that have no windows."""
+        declared, at, of = rows.scan.declared, self.statement.probe.table.span, relation.defined
+        name = declared.table.name
+        if not declared.only_grows:
+            what = f"{name} ({declared.spec.name}) has updates, and windows are of tables that only grow"
+            raise self._error(at, what, "aggregate a table that only grows", of)
+        for span in [join.span for join in self.statement.joins] + [at] * len(rows.joins):
+            raise self._error(span, "windows are not joined", "join in an INSERT of its own, or in Python", of)
+        for column in relation.columns:
+            if column in WINDOW_COLUMNS:
+                what = f"{relation.name} has a column {column} of its own"
+                where = "AS, in the view" if of else "its CREATE TABLE"
+                raise self._error(at, what, f"give it another name in {where}", of)
+
+    def _check_functions(self, query: WindowedQuery, relation: Relation) -> None:
+        """Raise SqlError where a view calls functions of the script."""
+        texts = [each.expression for each in (*query.groups, *query.parts)]
+        for function in used_in(self.insert.binder.functions.declared.values(), query.where, *texts):
+            raise self.rows.no_function(function.name, self.statement.probe.table.span, relation.defined)
 
     # --- over rows -----------------------------------------------------------------------------------------------
 
-    def _where(self) -> str | None:
+    def _where(self) -> tuple[Condition, ...]:
         if self.statement.where is None:
-            return None
+            return ()
         terms = [value for _, value in self.over_rows.conjuncts(self.statement.where)]
         self._no_bounds("WHERE", "write it behind HAVING")
-        return " AND ".join(term.sql for term in terms)
+        return tuple(Condition(term.sql, term.aliases) for term in terms)
 
     def _no_bounds(self, clause: str, hint: str) -> None:
         for name in self.rows.seen:

@@ -38,6 +38,7 @@ class Translator(Walker):
         exp.Between: computed.between,
         exp.In: computed.in_,
         exp.Like: computed.like,
+        exp.SimilarTo: computed.like,
         exp.Escape: computed.like,
         **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
         exp.Neg: computed.negative,

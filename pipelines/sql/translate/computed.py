@@ -30,6 +30,7 @@ from tidegate.pipelines.sql.functions.refused import (
     WINDOWS,
     WINDOWS_STAND,
 )
+from tidegate.pipelines.sql.functions.similar import NoPattern, regular_expression
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
 from tidegate.pipelines.sql.values import Value, integer_value, null_value
 from tidegate.pipelines.syntax.source import Span
@@ -150,13 +151,16 @@ def _strings(walker: Walker, tree: exp.Expr, span: Span, operator: str) -> tuple
 
 
 def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """LIKE … [ESCAPE c]."""
+    """LIKE … [ESCAPE c], SIMILAR TO … [ESCAPE c]."""
     escape: str | None = None
     if isinstance(tree, exp.Escape):
         escape, tree = tree.expression.this, tree.this
         if len(escape or "") != 1:
             walker.refuse(span, "the escape is one character", "for example LIKE '50!%' ESCAPE '!'")
-    text, pattern = _strings(walker, tree, span, "LIKE")
+    operator = "SIMILAR TO" if isinstance(tree, exp.SimilarTo) else "LIKE"
+    text, pattern = _strings(walker, tree, span, operator)
+    if operator == "SIMILAR TO":
+        return _similar(walker, text, pattern, escape, place(tree.expression) or span)
     word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
     sql = pattern.sql
     if escape is not None:
@@ -168,6 +172,16 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     else:
         sql = f"replace({sql}, {spark_string(chr(92))}, {spark_string(chr(92) * 2)})"
     return Value(f"({text.sql} {word} {sql})", BOOLEAN, aliases=text.aliases | pattern.aliases)
+
+
+def _similar(walker: Walker, text: Value, pattern: Value, escape: str | None, span: Span) -> Value:
+    if not isinstance(pattern.constant, str):
+        walker.refuse(span, "the pattern of SIMILAR TO is a constant", "REGEXP takes any expression for its pattern")
+    try:
+        regex = regular_expression(pattern.constant, escape)
+    except NoPattern as problem:
+        walker.refuse(span, f"this is no pattern: {problem}", "for example name SIMILAR TO '(a|b)%[0-9]'")
+    return Value(f"({text.sql} RLIKE {spark_string(regex)})", BOOLEAN, aliases=text.aliases)
 
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

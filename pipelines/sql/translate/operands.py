@@ -14,7 +14,7 @@ from tidegate.pipelines.sql.coercion import comparable, converted, looked_up_as
 from tidegate.pipelines.sql.scope import Scope, fields
 from tidegate.pipelines.sql.values import Value, interval_value, null_value, number_value, string_value
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import Name, Scalar, place
+from tidegate.pipelines.syntax.statements import CastTo, Name, Scalar, TypedLiteral, place
 from tidegate.pipelines.syntax.types import BOOLEAN, BYTES, DATE, FlinkType, Kind, spark_string
 
 
@@ -53,7 +53,7 @@ class Walker:
         """The value of a node; `around` is its place if it does not know itself."""
         span = place(tree) or around
         rule = self.rules.get(type(tree))
-        if rule is None:
+        if rule is None or any(part and name not in arguments_of(type(tree)) for name, part in tree.args.items()):
             self.refuse(span, f"{self.source.shown(span)} is not supported")
         return rule(self, tree, span)
 
@@ -68,6 +68,24 @@ class Walker:
 
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
         raise self.source.error(span, what, hint)
+
+
+_OWN_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Between: ("low", "high", "symmetric"),
+    exp.Case: ("ifs", "default"),
+    CastTo: ("safe",),
+    exp.DPipe: ("safe",),  # sqlglot sets it, and it says nothing about the script; so are those of Div
+    exp.Div: ("typed", "safe"),
+    exp.Interval: ("unit",),
+    exp.Like: ("negate",),
+    exp.Literal: ("is_string",),
+    TypedLiteral: ("kind",),
+}
+
+
+def arguments_of(kind: type[exp.Expr]) -> tuple[str, ...]:
+    """The arguments of a kind of node that its rule reads. A node with others is no part of the dialect."""
+    return ("this", "expression", "expressions", *_OWN_ARGUMENTS.get(kind, ()))
 
 
 Rules = Mapping[type[exp.Expr], Callable[[Walker, exp.Expr, Span], Value]]

@@ -5,13 +5,13 @@ functions there are is not the grammar's business."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import Token, TokenType, exp
 
 from tidegate.pipelines.syntax.grammar.base import NAMES, TypeGrammar
 from tidegate.pipelines.syntax.source import span_of
-from tidegate.pipelines.syntax.statements import CastTo, TypedLiteral, spanned
+from tidegate.pipelines.syntax.statements import CastTo, TypedLiteral, place, spanned
 
 UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 
@@ -227,7 +227,7 @@ class AtomGrammar(CallGrammar):
         if quoted_next and word in ("DATE", "TIMESTAMP"):
             self._advance()
             return self.at(first, TypedLiteral(this=self._literal("a literal"), kind=word))
-        if quoted_next and word in ("TIME", "TIMESTAMP_LTZ", "N", "U"):
+        if quoted_next and word in ("TIME", "TIMESTAMP_LTZ"):
             self.refuse(span_of(first), f"{word} literals are not supported", "write a plain string, or CAST one")
         if word in NO_PARENTHESES and self._next.token_type != TokenType.DOT:
             self._advance()
@@ -259,10 +259,10 @@ class AtomGrammar(CallGrammar):
 
     def _number_atom(self, first: Token) -> exp.Expr:
         self._advance()
-        if self._curr.token_type == TokenType.VAR and self._is_connected():
-            self.refuse(
-                self.since(first).to(self.here()), "a name must not begin with a digit", "write it in backquotes"
-            )
+        connected = self._curr.token_type == TokenType.VAR and self._is_connected()
+        if connected or first.text[-1:] in ("e", "E"):
+            span = self.since(first).to(self.here()) if connected else span_of(first)
+            self.refuse(span, "a name must not begin with a digit", "write it in backquotes")
         return self.at(first, exp.Literal.number(first.text))
 
     def _string_atom(self, first: Token) -> exp.Expr:
@@ -279,9 +279,14 @@ class AtomGrammar(CallGrammar):
 
     def _hex_atom(self, first: Token) -> exp.Expr:
         self._advance()
+        if self.source.text[first.start] == "0":
+            self.refuse(span_of(first), "numbers are decimal", f"write {int(first.text, 16)}, or X'…' for bytes")
         if len(first.text) % 2:
             self.refuse(span_of(first), "the binary literal ends in the middle of a byte", "write pairs of digits")
         return self.at(first, exp.HexString(this=first.text))
+
+    def _national_atom(self, first: Token) -> exp.Expr:
+        self.refuse(span_of(first), "N literals are not supported", "write a plain string")
 
     def _constant_atom(self, first: Token) -> exp.Expr:
         self._advance()
@@ -343,6 +348,7 @@ ATOMS: dict[TokenType, Callable[[AtomGrammar, Token], exp.Expr]] = {
     TokenType.NUMBER: AtomGrammar._number_atom,
     TokenType.STRING: AtomGrammar._string_atom,
     TokenType.HEX_STRING: AtomGrammar._hex_atom,
+    TokenType.NATIONAL_STRING: AtomGrammar._national_atom,
     TokenType.NULL: AtomGrammar._constant_atom,
     TokenType.TRUE: AtomGrammar._constant_atom,
     TokenType.FALSE: AtomGrammar._constant_atom,
@@ -351,6 +357,9 @@ ATOMS: dict[TokenType, Callable[[AtomGrammar, Token], exp.Expr]] = {
     TokenType.INTERVAL: AtomGrammar._interval_atom,
     TokenType.EXISTS: AtomGrammar._exists_atom,
 }
+
+
+COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is)
 
 
 class ExpressionGrammar(AtomGrammar):
@@ -370,7 +379,7 @@ class ExpressionGrammar(AtomGrammar):
         TokenType.IN: lambda self, this: self._parse_in(this),
         TokenType.IS: lambda self, this: self._parse_is(this),
         TokenType.LIKE: lambda self, this: self._like(this),
-        TokenType.SIMILAR_TO: lambda self, this: self._similar(),
+        TokenType.SIMILAR_TO: lambda self, this: self._similar(this),
     }
 
     def _prefixed(self, kind: type[exp.Unary], read: Callable[[], exp.Expr | None]) -> exp.Expr:
@@ -379,6 +388,25 @@ class ExpressionGrammar(AtomGrammar):
         if operand is None:
             self.expected("an expression")
         return self.at(sign, kind(this=operand))
+
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        self.refuse_next("AT", "TIME", "ZONE", hint="write FROM_UTC_TIMESTAMP(time, 'zone')")
+        return this
+
+    def _build_predicate(
+        self, klass: type[exp.Binary], this: Any, expression: Any, comments: Any = None, negate: bool = False
+    ) -> exp.Expr:
+        """A comparison. Beside IS and other comparisons, Flink does not read it as sqlglot does: one of them has to be
+        in brackets."""
+        if klass is exp.Is:
+            self.refuse(span_of(self._prev), "NULL cannot stand here", "write IS NOT NULL")
+        for operand in (this, expression):
+            inner = operand.this if isinstance(operand, exp.Not) else operand
+            if isinstance(inner, COMPARED):
+                span = place(operand) or self.here()
+                shown = self.source.shown(span)
+                self.refuse(span, f"{shown} beside a comparison could be read in two ways", f"write ({shown})")
+        return self.expression(klass(this=this, expression=expression))
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         symmetric = self.take("SYMMETRIC")
@@ -408,11 +436,12 @@ class ExpressionGrammar(AtomGrammar):
         found = self.expression(exp.Is(this=this, expression=spanned(test, span_of(self._prev))))
         return self.expression(exp.Not(this=found)) if negated else found
 
-    def _like(self, this: exp.Expr | None) -> exp.Expr:
-        found: exp.Expr = self.expression(exp.Like(this=this, expression=self._parse_bitwise()))
+    def _like(self, this: exp.Expr | None, kind: type[exp.Binary] = exp.Like) -> exp.Expr:
+        found: exp.Expr = self.expression(kind(this=this, expression=self._parse_bitwise()))
         if self._match(TokenType.ESCAPE):
             found = self.expression(exp.Escape(this=found, expression=self._literal("the escape character")))
         return found
 
-    def _similar(self) -> exp.Expr:
-        self.refuse(span_of(self._prev), "SIMILAR TO is not supported", "write REGEXP(value, pattern)")
+    def _similar(self, this: exp.Expr | None) -> exp.Expr:
+        self.need("TO", hint="for example name SIMILAR TO 'a%|b%'")
+        return self._like(this, exp.SimilarTo)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
+from typer.testing import CliRunner, Result
 
 from tests.assets.clicks import REASON, handmade, pipeline
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark
-from tidegate.orchestration.console.shown import plainly
+from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.shown import shown as lines
 from tidegate.pipelines.commands import VERIFY, Commands
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.facts.problem import Scope
 from tidegate.pipelines.facts.problems import LakeState, looked, problems
+from tidegate.pipelines.lake.records import EpochRow
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
 
@@ -98,8 +103,50 @@ def test_what_is_stuck_has_a_command_and_is_in_the_json(tmp_path: Path) -> None:
         "  next:  tidegate run clicks.sql --lake /data/lake   (tries it again)",
         "  next:  tidegate verify clicks.sql --lake /data/lake",
     ]
-    as_json = json.loads(plainly(look, HERE, as_document=True) or "")
+    as_json = look.to_json(HERE)
     assert [item["next"] for item in as_json["stuck"]] == ["", "tidegate verify clicks.sql --lake /data/lake"]
     stuck = [item for item in as_json["problems"] if item["kind"] == "stuck"]
     assert [(item["owner"], item["explained_by"]) for item in stuck] == [(rows.build, ""), (rows.probe, "")]
     assert stuck[1]["next"] == ["tidegate verify clicks.sql --lake /data/lake"]
+
+
+def of(lake: Path | str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["status", "--lake", str(lake), *options])
+
+
+def test_rows_that_are_nowhere_are_status_1(tmp_path: Path) -> None:
+    rows = HandmadeLake(tmp_path / "lake")
+    rows.one_epoch(matched=7, unmatched_key_absent_u=3)
+    assert of(rows.root).exit_code == 0
+    plan = rows.planned(2, 1, 2)
+    rows.landed("clicks", 2, 10)
+    rows.staged(plan, matched=4)
+    rows.judged(plan)
+    rows.published(plan)
+    assert of(rows.root).exit_code == 1
+
+
+def test_a_lake_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    missing = of(tmp_path / "none")
+    assert (missing.exit_code, "there is no lake here" in missing.stderr) == (1, True)
+    assert of("s3://bucket/lake").exit_code == 2
+    rows = HandmadeLake(tmp_path / "lake")
+    rows.one_epoch(matched=7)
+    for file in Path(rows.lake.control).rglob(f"{EpochRow.table}-*.parquet"):
+        file.write_bytes(b"PAR1")
+    damaged = of(rows.root, "--json")
+    assert damaged.exit_code == 1
+    assert "damaged" in json.loads(damaged.stdout)["error"]["what"]
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
+    """As in `tidegate status | head -1`."""
+    rows = HandmadeLake(tmp_path / "lake")
+    rows.one_epoch(matched=7)
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = [sys.executable, "-m", "tidegate.orchestration.cli", "status", "--lake", str(rows.root)]
+    done = subprocess.run(run, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1

@@ -13,7 +13,7 @@ import pytest
 
 from tests.pipelines.functions.test_reading import sample
 from tidegate.pipelines.functions import SQL_TYPES, failure, read
-from tidegate.pipelines.runtime.landing.computed import RESULTS, ArrowFunction, FunctionFailed
+from tidegate.pipelines.runtime.called import RESULTS, ArrowFunction, FunctionFailed
 
 NOON = datetime(2024, 1, 31, 12, 0, 0, 123456)
 EAST = timezone(timedelta(hours=2))
@@ -104,7 +104,7 @@ def test_a_worker_that_has_not_the_module_says_so(tmp_path, monkeypatch: pytest.
 def test_what_a_function_said_is_found_in_an_engines_error() -> None:
     told = "function f failed at split 0, offset 7: KeyError: 'x' (mine.py:3)"
     error = RuntimeError(
-        f"[X] An exception was thrown:\nTraceback\n  File\nruntime.landing.computed.FunctionFailed: {told}\n\tat org"
+        f"[X] An exception was thrown:\nTraceback\n  File\nruntime.called.FunctionFailed: {told}\n\tat org"
     )
     assert failure(error) == told
     assert failure(RuntimeError("out of memory")) is None

@@ -5,19 +5,34 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, may_die
+from tests.pipelines.runtime.processes import functions as fn
+from tidegate.assets.metadata import of_waiting
+from tidegate.assets.text import facts_of
+from tidegate.orchestration.console.shown import shown
+from tidegate.orchestration.report import render
+from tidegate.orchestration.report.flow import flow
 from tidegate.pipelines.errors import GateHeld, PlanningError
+from tidegate.pipelines.facts.problems import looked
+from tidegate.pipelines.facts.report import gather
+from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked
+from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.status import status
+from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 from tidegate.quality_checks.reconcile import reconcile
@@ -41,7 +56,7 @@ def target(name: str, columns: str, options: str = "") -> str:
 
 
 def script(time: str) -> str:
-    """Four statements, the last one first: clicks -> clean -> named -> rated -> seen."""
+    """Five statements, the last one first: clicks -> clean -> named -> rated -> seen, and named -> tally."""
     return (
         BUILDS
         + CLICKS
@@ -49,6 +64,9 @@ def script(time: str) -> str:
         + target("named", "u INT, ")
         + target("rated", "u INT, r INT, ", ", 'gate.on-unmatched' = 'publish'")
         + f"CREATE TABLE seen (id INT, u INT, r INT) {WITH};\n"
+        + f"CREATE TABLE tally (u INT, closed TIMESTAMP(3), n BIGINT) {WITH};\n"
+        + "INSERT INTO tally SELECT u, window_end, COUNT(*) FROM TABLE(TUMBLE(TABLE named, DESCRIPTOR(ts), "
+        + "INTERVAL '0.02' SECONDS)) GROUP BY window_start, window_end, u;\n"
         + "INSERT INTO seen SELECT id, u, r FROM rated;\n"
         + "INSERT INTO rated SELECT n.id, n.k, n.u, r.v, n.ts FROM named AS n "
         + f"LEFT JOIN rates FOR SYSTEM_TIME AS OF n.{time} AS r ON r.k = n.k;\n"
@@ -58,7 +76,9 @@ def script(time: str) -> str:
     )
 
 
-INSERTS = ("clean", "named", "rated", "seen")
+INSERTS = ("clean", "named", "tally", "rated", "seen")
+WIDTH = 20
+"""The windows of `tally`, in ms."""
 POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
 
 
@@ -81,7 +101,7 @@ class Story:
 
     def __init__(self, harness: Harness, seed: int) -> None:
         self.harness, self.random = harness, random.Random(seed)
-        self.marks = dict.fromkeys(("clicks", "users", "rates"), 0)
+        self.marks: dict[str, int] = dict.fromkeys(("clicks", "users", "rates"), 0)
         self.versions: dict[str, dict[int, list[tuple[int, int]]]] = {"users": {}, "rates": {}}
         self.clicks: list[dict[str, Any]] = []
         self.status = CombinedWatermarkStatus(["clicks", "users", "rates"])
@@ -155,6 +175,22 @@ def rows(harness: Harness, name: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[each] for each in COLUMNS[name].split()) for row in harness.published(name)), key=repr)
 
 
+def tallied(harness: Harness) -> list[tuple[Any, ...]]:
+    """What `tally` holds in the end, by what `named` has published: a row is late where its window's end was reached
+    with the epoch before its own."""
+    log = {row.epoch: row.timestamp for row in harness.lake.watermarks.rows("named")}
+    found: Counter[tuple[int, datetime]] = Counter()
+    for row in (
+        DeltaTable(str(harness.lake.target_path(harness.pipeline.table("named")))).to_pyarrow_table().to_pylist()
+    ):
+        before = max((epoch for epoch in log if epoch < row["_epoch"]), default=None)
+        past = (row["ts"] - AT) // timedelta(milliseconds=1)
+        end = past - past % WIDTH + WIDTH
+        if before is None or at_ms(end) > log[before]:
+            found[row["u"], moment(end)] += 1
+    return sorted((*group, number) for group, number in found.items())
+
+
 def reached(harness: Harness, name: str) -> int:
     last = harness.lake.watermarks.last(name)
     return MIN_TIMESTAMP if last is None else last.timestamp
@@ -181,12 +217,14 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
         story.mark(name, 10_000)
     harness.advance()
     expected = story.expected()
-    assert {name: rows(harness, name) for name in INSERTS} == {name: expected[name] for name in INSERTS}
+    assert {name: rows(harness, name) for name in COLUMNS} == {name: expected[name] for name in COLUMNS}
+    counted = sorted((row["u"], row["closed"], row["n"]) for row in harness.published("tally"))
+    assert counted == tallied(harness)
     lost = sorted(((row["id"], row["k"]) for row in harness.quarantined("named")), key=repr)
     assert lost == expected["lost"]
     assert reached(harness, "rated") == at_ms(10_000)
     for insert in harness.pipeline.inserts:
-        assert harness.verify(insert.id).passed
+        assert insert.windowed or harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
     assert not harness.run().moved
     with pytest.raises(PlanningError, match="rated reads named, so none of its rows can be released anew"):
@@ -205,10 +243,17 @@ HELD = (
 )
 
 
+def shown_to_people(harness: Harness) -> str:
+    """What `tidegate status` and `tidegate report` show of a lake."""
+    look = looked(harness.lake, harness.pipeline)
+    return "\n".join([*map(str, shown(look)), unescape(render(gather(harness.lake, harness.pipeline)))])
+
+
 def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     harness = Harness(HELD, spark, tmp_path)
+    assert status(harness.lake, harness.pipeline).inserts[1].waits_for_inserts == ("clean",), "it has published nothing"
     for name in ("users", "rates"):
         harness.push(name, [{"k": 1, "v": 7, "ts": AT}])
         harness.watermark(name, at_ms(1))
@@ -216,9 +261,22 @@ def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
     assert [row["_target"] for row in harness.advance()] == ["clean", "seen"]
     assert not harness.run().moved  # a processing-time chain comes to an end
     harness.push("clicks", [{"id": 2, "k": 2, "ts": AT}, {"id": 3, "k": 1, "ts": AT}])
+    assert "seen waits for" not in shown_to_people(harness)
     with pytest.raises(GateHeld, match="clean"):
         harness.advance()
     assert [row["id"] for row in harness.published("seen")] == [1]
+    for found in (status(harness.lake, harness.pipeline), status(harness.lake)):
+        assert [(item.in_chain, item.reads, item.waits_for_inserts) for item in found.inserts] == [
+            ("clean", (), ()),
+            ("└ seen", ("clean",), ("clean",)),
+        ]
+    waiting = harness.runner.stage("seen")
+    assert isinstance(waiting, Waiting)
+    metadata = facts_of(of_waiting(harness.runner.releasing("seen"), waiting))
+    assert (metadata["waiting for"], metadata["status"]["reads"]) == ("clean", ["clean"])
+    assert shown_to_people(harness).count("seen waits for clean, whose newest epoch the gate holds.") == 2
+    picture = flow(gather(harness.lake, harness.pipeline))
+    assert [text in picture for text in (">target of clean<", ">waits for clean<")] == [True, True]
     harness.push("users", [{"k": 2, "v": 8, "ts": AT}])
     with pytest.raises(GateHeld):
         harness.run()
@@ -235,6 +293,57 @@ def test_what_is_held_or_in_quarantine_above_comes_below_when_it_is_released(
     for insert in harness.pipeline.inserts:
         assert harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
+
+
+def test_a_process_of_two_inputs_does_not_pass_over_what_is_held_of_an_idle_target(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = "CREATE TABLE {} (k STRING, {} BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, p AS PROCTIME()) WITH ({});"
+    blocked = "'connector' = 'scripted', 'gate.on-unmatched' = 'block'"
+    script = BUILDS.split("\n")[0] + table.format("events", "number", "'connector' = 'scripted'")
+    script += table.format("rules", "rule", "'connector' = 'scripted'") + table.format("known", "number", blocked)
+    script += "INSERT INTO known SELECT e.k, e.number, e.ts FROM events AS e "
+    script += "JOIN users FOR SYSTEM_TIME AS OF e.p AS u ON u.k = CAST(e.k AS INT);"
+    wrapped = EventTimeExtension.wrap_process_function(fn.Paired())
+    columns = "k STRING, number BIGINT, rule BIGINT"
+    pipeline = compile_script(script).process("paired", ["known", "rules"], "k", wrapped, columns, buckets=1)
+    harness = Harness(pipeline, spark, tmp_path)
+
+    def row(key: int, ms: int, **more: Any) -> dict[str, Any]:
+        return {"k": str(key), "ts": moment(ms), **more}
+
+    def paired() -> list[tuple[Any, ...]]:
+        return sorted((row["k"], row["number"] - at_ms(0), row["rule"]) for row in harness.published("paired"))
+
+    harness.push("users", [{"k": 1, "v": 7, "ts": AT}])
+    harness.watermark("users", at_ms(6))
+    harness.push("events", [row(1, 5, number=at_ms(1))])
+    harness.watermark("events", at_ms(6))
+    harness.advance()
+    for name in ("users", "events"):
+        harness.idle(name)
+    harness.push("rules", [row(1, 6, rule=8)])
+    harness.watermark("rules", at_ms(6))
+    harness.advance()
+    assert paired() == [("1", 1, 8)]
+    assert (told := harness.lake.watermarks.last("known")) is not None
+    assert told.idle
+    harness.push("events", [row(2, 7, number=at_ms(2))])
+    with pytest.raises(GateHeld):
+        harness.advance()
+    harness.watermark("rules", at_ms(900))
+    with pytest.raises(GateHeld):
+        harness.advance()
+    assert reached(harness, "paired") == at_ms(6)
+    harness.push("users", [{"k": 2, "v": 8, "ts": AT}])
+    with pytest.raises(GateHeld):
+        harness.run()
+    harness.runner.resolve_held("known")
+    for name in ("users", "events"):
+        harness.idle(name)
+    harness.advance()
+    assert paired() == [("1", 1, 8), ("2", 2, None)]
+    assert reached(harness, "paired") == at_ms(900)
 
 
 PLAIN = CLICKS + target("clean", "") + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"

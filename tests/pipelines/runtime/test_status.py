@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tidegate.orchestration.commands.app import app
 from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.status import Chunks, InsertStatus, LakeStatus, SourceStatus, settled_status, status
+from tidegate.pipelines.runtime.status import (
+    Chunks,
+    InsertStatus,
+    LakeStatus,
+    SourceStatus,
+    in_chains,
+    settled_status,
+    status,
+)
 
 
 @pytest.fixture
@@ -56,6 +65,15 @@ def rendered(found: LakeStatus) -> list[str]:
         for part in shown(found):
             console.print(part)
     return captured.get().splitlines()
+
+
+def test_statements_stand_below_those_that_they_read() -> None:
+    base = InsertStatus("", None, None, 1, 1, None, None, None, (), (), (), None, None, "", False)
+    read = {"a": (), "b": (), "of a": ("a",), "of of a": ("of a",), "of b": ("b",), "of all": ("of of a", "b")}
+    inserts = [replace(base, insert=name, reads=reads) for name, reads in read.items()]
+    below = ["a", "└ of a", "  └ of of a", "b", "└ of b", "    └ of all"]
+    assert [item.in_chain for item in in_chains(inserts)] == below
+    assert sorted(item.insert for item in in_chains(inserts[::-1])) == sorted(read)
 
 
 def test_a_source_that_loads_shows_its_chunks_and_no_watermark(made: HandmadeLake) -> None:

@@ -115,6 +115,37 @@ def test_a_script_with_views_means_the_same_as_the_plain_one(what: str) -> None:
     assert computes(again, again.insert("made")) == computes(made, insert)
 
 
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        (
+            "CREATE VIEW v AS SELECT id AS k, r AS s, n + 1 AS m FROM clicks WHERE item > 3;"
+            "INSERT INTO made SELECT k, 'a', SUM(m) FROM TABLE(HOP(TABLE v, DESCRIPTOR(s.at), INTERVAL '1' MINUTE,"
+            " INTERVAL '1' HOUR)) WHERE m > 1 GROUP BY window_start, window_end, k HAVING COUNT(*) > 1",
+            "INSERT INTO made SELECT id, 'a', SUM(n + 1) FROM TABLE(HOP(TABLE clicks, DESCRIPTOR(r.at), INTERVAL '1'"
+            " MINUTE, INTERVAL '1' HOUR)) WHERE item > 3 AND n + 1 > 1 GROUP BY window_start, window_end, id"
+            " HAVING COUNT(*) > 1",
+        ),
+        (
+            "INSERT INTO made WITH v (a, b) AS (SELECT PROCTIME(), id FROM plain), w AS (SELECT * FROM v WHERE b > 1)"
+            " SELECT w.b, 'a', COUNT(*) FROM TUMBLE(TABLE w, DESCRIPTOR(a), INTERVAL '1' HOUR) AS w"
+            " GROUP BY window_start, window_end, b",
+            "INSERT INTO made SELECT id, 'a', COUNT(*) FROM TUMBLE(TABLE plain, DESCRIPTOR(p), INTERVAL '1' HOUR)"
+            " WHERE id > 1 GROUP BY window_start, window_end, id",
+        ),
+    ],
+)
+def test_windows_of_a_view_are_those_of_its_table(written: str, plain: str) -> None:
+    timed = TABLES.replace("plain (id INT, item INT)", "plain (id INT, item INT, p AS PROCTIME())")
+    forms = []
+    for script in (written, plain):
+        made = compiled(script, timed)
+        form = insert_form(made, made.insert("made"))
+        form["windows"]["time"] = form["windows"]["time"].replace("PROCTIME()", "p")
+        forms.append(form)
+    assert forms[0] == forms[1]
+
+
 def test_a_call_of_proctime_in_a_view_is_a_time_attribute() -> None:
     view = "CREATE VIEW c AS SELECT *, PROCTIME() AS p, CURRENT_TIMESTAMP AS now FROM plain;"
     script = f"{view} INSERT INTO made SELECT c.id, u.name, 1 FROM c JOIN users {NOW} AS u ON c.id = u.id"

@@ -115,8 +115,8 @@ GRADES = Base(
     "grades.sql",
     first={"clicks": [{"id": 1, "price": 2}, {"id": 2, "price": 20}]},
     second={"clicks": [{"id": 3, "price": 9}]},
-    before={"graded": [(1, "cheap"), (2, "dear")]},
-    after={"graded": [(1, "cheap"), (2, "dear"), (3, "cheap")]},
+    before={"graded": [(1, "cheap!"), (2, "dear!")]},
+    after={"graded": [(1, "cheap!"), (2, "dear!"), (3, "cheap!")]},
     modules=("grading.py",),
 )
 

@@ -236,6 +236,11 @@ BOTH = ["events", "rules"]
         (TWO | {"name": ["x", "X"]}, "both outputs are called x"),
         (TWO | {"schema": "k STRING"}, "of 2 outputs, 1 schemas are given"),
         (TWO | {"schema": ["k STRING"] * 3}, "of 2 outputs, 3 schemas are given"),
+        ({"inputs": ("copied", generator(1))}, "copied is written by copied, which gives its time"),
+        (
+            {"inputs": ["events", "copied"], "function": wrapped(fn.Ruled())},
+            "copied is the target of an INSERT, and cannot be broadcast yet",
+        ),
         ({"inputs": ("rules", generator(2))}, "another process has given rules another generator"),
         (
             TWO | {"name": ["x", "strict"], "schema": ["k STRING", None]},
@@ -249,6 +254,7 @@ def test_what_cannot_be_planned(given: dict[str, Any], expected: str) -> None:
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
         f"CREATE TABLE strict ({STRICT}) WITH ('connector' = 'print');"
         "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
+        "CREATE TABLE copied (k STRING) WITH ('connector' = 'print'); INSERT INTO copied SELECT k FROM events;"
     )
     fine: dict[str, Any] = {"inputs": "events", "key": "k", "function": wrapped(fn.Timed()), "schema": "k STRING"}
     ruled = compile_script(script).process(**fine | {"name": "ruled", "inputs": ("rules", generator(1))})

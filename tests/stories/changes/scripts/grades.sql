@@ -1,4 +1,5 @@
 CREATE FUNCTION grade AS 'grading.grade' LANGUAGE PYTHON;
+CREATE FUNCTION shouted AS 'grading.shouted' LANGUAGE PYTHON;
 
 CREATE TABLE clicks (
     id INT,
@@ -10,4 +11,4 @@ CREATE TABLE clicks (
     'format' = 'json'
 );
 CREATE TABLE graded (id INT, grade STRING) WITH ('connector' = 'delta');
-INSERT INTO graded SELECT id, grade FROM clicks;
+INSERT INTO graded SELECT id, shouted(grade) FROM clicks;
