@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -355,18 +355,32 @@ def _made_of(insert: Insert, expression: str) -> list[tuple[str, str]]:
 
 def staged_lineage(pipeline: Pipeline, insert: Insert, names: Names) -> dg.TableColumnLineage:
     """The staged columns, by the columns of what is read."""
-    tables = {insert.probe_alias: insert.probe, **{join.alias: join.build for join in insert.joins}}
     keys = read_by(pipeline, insert, names)
     return dg.TableColumnLineage(
         deps_by_column={
             projection.name: [
-                dg.TableColumnDep(asset_key=keys[tables[alias]], column_name=column)
-                for alias, column in _made_of(insert, projection.expression)
-                if alias in tables
+                dg.TableColumnDep(asset_key=keys[table], column_name=column)
+                for table, column in dict.fromkeys(_sources_of(insert, projection.expression))
             ]
             for projection in insert.projections
         }
     )
+
+
+def _sources_of(insert: Insert, expression: str) -> Iterator[tuple[str, str]]:
+    """The (table, column) pairs that a projection is made of; of a UNION ALL those of every branch."""
+    tables = {join.alias: join.build for join in insert.joins}
+    if not insert.branches:
+        tables[insert.probe_alias] = insert.probe
+    for alias, column in _made_of(insert, expression):
+        if alias in tables:
+            yield tables[alias], column
+        for branch in insert.branches if alias == insert.probe_alias else ():
+            found = [(alias, column)]
+            for step in reversed(branch.steps):
+                made = dict(step.columns)
+                found = [pair for _, name in found for pair in references(made.get(name, "''"))]
+            yield from ((branch.table, name) for _, name in found)
 
 
 def published_lineage(insert: Insert, names: Names) -> dg.TableColumnLineage:

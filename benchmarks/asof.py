@@ -239,7 +239,7 @@ def _window(spark: SparkSession, tables: dict[str, DataFrame], out: Path) -> Non
 def _published(releasing: InsertRunner) -> str:
     staged = releasing.position().staged
     assert staged is not None
-    folder = releasing.lake.staged_folder(releasing.target, releasing.insert, staged.folder, "publish")
+    folder = releasing.lake.staged_paths(releasing.target, releasing.insert)["publish"] / staged.folder
     return f"{folder}/_disposition=publish/*.parquet"
 
 

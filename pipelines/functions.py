@@ -91,6 +91,13 @@ def called_where(condition: str, expression: str) -> str:
     return _CALL.sub(lambda found: f"{found[1]}IF({condition}, _split, NULL),", expression)
 
 
+def as_called(functions: Iterable[UserFunction], expression: str) -> str:
+    """Spark SQL in which calls of `functions` look like those of the script."""
+    for function in used_in(functions, expression):
+        expression = re.sub(rf"{function.spark_name}\(_split, _offset(?:, )?", f"{function.name}(", expression)
+    return expression
+
+
 def all_of(terms: Iterable[str], where: str = "") -> str:
     """Spark SQL: whether all `terms` hold. Functions are called for rows alone for which those terms hold that call
     none, and the condition `where`."""

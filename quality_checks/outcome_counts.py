@@ -141,10 +141,9 @@ def statistics(evidence: Evidence) -> EpochStatistics:
     staged = evidence.staged
     plan = staged.plan
     rows, unmatched = asked(staged.staged.counts)
-    landed = Stream(staged.lake, plan.probe).generation(plan.first.generation).epoch(plan.first.upto)
-    return EpochStatistics(
-        rows, unmatched, staged.staged.late, _null_rates(evidence), landed.lag_ms if landed else None
-    )
+    logs = [Stream(staged.lake, item.table).generation(item.generation).epoch(item.upto) for item in plan.branches]
+    lags = [row.lag_ms for row in logs if row is not None and row.lag_ms is not None]
+    return EpochStatistics(rows, unmatched, staged.staged.late, _null_rates(evidence), max(lags, default=None))
 
 
 def asked(counts: Mapping[str, int]) -> tuple[int, dict[str, int]]:

@@ -17,7 +17,7 @@ from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
-from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, where_rows_are
+from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, nothing_done
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
@@ -145,9 +145,13 @@ def _differences(tables: Mapping[str, int | None], expected: Mapping[str, int], 
 
 def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     rows, upto = _where_rows_are(lake, pipeline, insert)
-    target, probe = pipeline.table(insert.target), Stream.of(lake, pipeline, insert.probe).generation(rows.generation)
+    target = pipeline.table(insert.target)
+    read = {
+        f"probe {each.table}": (Stream.of(lake, pipeline, each.table).generation(each.generation), each.upto)
+        for each in rows.branches
+    } or {"probe": (Stream.of(lake, pipeline, insert.probe).generation(rows.generation), upto)}
     tables = {
-        "probe": probe.there(upto),
+        **{name: own.there(upto) for name, (own, upto) in read.items()},
         "target": logged_rows(lake.target_path(target)),
         "quarantine": logged_rows(lake.quarantine_path(target, insert)),
     }
@@ -159,12 +163,12 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
             f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
         )
     names = {
-        "probe": f"the table of {rows.probe}",
+        **{name: f"the table of {own.stream.name}" for name, (own, _) in read.items()},
         "target": f"the table of {target.name}",
         "quarantine": f"the quarantine of {insert.id}",
     }
     expected = {
-        "probe": rows.landed - probe.removed.rows,
+        **{name: own.landed(0, upto) - own.removed.rows for name, (own, upto) in read.items()},
         "target": rows.published,
         "quarantine": rows.in_quarantine - _removed(lake, pipeline, insert),
     }
@@ -189,8 +193,8 @@ def _where_rows_are(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[Whe
     rows, upto, target = None, 0, lake.target_path(pipeline.table(insert.target))
     while True:
         before, (_, found) = rows, newest_of(lake, insert.id, target)
-        rows = found or where_rows_are(lake, insert.id, insert.probe, ())
-        if rows == before:  # nothing landed since the epoch was looked up
+        rows = found or nothing_done(lake, insert)
+        if rows == before or rows.branches:  # nothing landed since the epoch was looked up
             return rows, upto
         newest = Stream.of(lake, pipeline, insert.probe).generation(rows.generation).last
         upto = newest.epoch if newest else 0

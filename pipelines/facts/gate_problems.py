@@ -107,11 +107,17 @@ def by_reason(staged: StagedRow | None) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def _inputs(plan: ReleasePlan) -> list[str]:
+    return list(dict.fromkeys([*(item.table for item in plan.branches), *(pin.table for pin in plan.pins)]))
+
+
 def _pinned(at: At, plan: ReleasePlan) -> dict[str, str]:
     """The epoch's position in each of its sources, and how far they are by now."""
-    now = at.positions([plan.probe, *(pin.table for pin in plan.pins)])
-    after, upto = plan.reads
-    found = {plan.probe: f"epochs {plan.first.generation}/{after + 1} to {upto}"}
+    now = at.positions(_inputs(plan))
+    found = dict[str, str]()
+    for item in plan.branches:
+        after, upto = plan.reads_of(item)
+        found[item.table] = f"epochs {item.generation}/{after + 1} to {upto}"
     found |= {pin.table: f"pinned at epoch {pin.generation}/{pin.epoch}" for pin in plan.pins}
     return {table: f"{place}; now {now[table]}" if table in now else place for table, place in found.items()}
 
@@ -148,7 +154,7 @@ def growing(at: At, insert: InsertScope) -> Problem | None:
         text=("They are kept with their reasons, out of the target; nothing else waits for them.",),
         counts=counts,
         keys=_keys(at, insert, key, plan, last),
-        positions=at.positions([plan.probe, *(pin.table for pin in plan.pins)]),
+        positions=at.positions(_inputs(plan)),
         next=tuple(NextCommand(f"quarantine {verb}", (insert.insert,)) for verb in ("list", "show")),
         details={"insert": insert.insert, "rows": rows},
     )

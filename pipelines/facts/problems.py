@@ -13,8 +13,9 @@ from tidegate.pipelines.facts.gate_problems import growing, held, imbalanced
 from tidegate.pipelines.facts.problem import Bounds, Kind, Problem, Reported, Scope, rooted, roots
 from tidegate.pipelines.facts.source_problems import lagging, not_flipped, passing_log
 from tidegate.pipelines.facts.step_problems import stuck, unfinished_insert, unfinished_source
+from tidegate.pipelines.generations import insert_of
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.records.kinds import Note
+from tidegate.pipelines.records.kinds import Note, fact
 from tidegate.pipelines.runtime.epochs import insert_owner
 from tidegate.pipelines.runtime.status import LakeStatus, settled_status
 
@@ -73,6 +74,14 @@ class LakeState(LakeStatus):
     """A lake and its problems."""
 
     problems: tuple[Problem, ...] = ()
+
+    @property
+    @fact()
+    def unfinished(self) -> dict[str, int]:
+        """Table or INSERT -> its epoch that is planned and neither done nor held, on which nobody works, and which
+        nothing else explains."""
+        found = [each for each in self.problems if each.kind == "unfinished" and not each.explained_by]
+        return {insert_of(each.owner) or each.owner: each.details["epoch"] for each in found}
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -101,7 +101,7 @@ class Joining:
     @cached_property
     def _types(self) -> dict[str, Columns]:
         """By alias, the columns that expressions of the INSERT name."""
-        tables = {self.insert.probe_alias: self.tables[self.insert.probe]}
+        tables = {self.insert.probe_alias: self.insert.probe_table(self.tables)}
         tables |= {join.alias: self.tables[join.build] for join in self.insert.joins}
         stored = {
             alias: {column.name: column.spark_type for column in table.stored_columns}
@@ -328,7 +328,7 @@ class Joining:
     def _with_keys(self, rows: DataFrame, work: Pass, group: int) -> DataFrame:
         """Replace the columns that Spark has (but for those that `_tested_on` has changed) by the keys of a group of
         joins, as values of the builds' types, and by whether a key has no equal value in the build's type."""
-        found, taken = dict[str, str](), all_of(term for term in self._terms[0] if PREFIX not in term)
+        found, taken = dict[str, str](), all_of(term for term in self.insert.terms[0] if PREFIX not in term)
         for number in self._groups[group]:
             join, other = self.insert.joins[number], list[str]()
             probed = [called_where(taken, key.probe) for key in join.keys]
@@ -351,7 +351,7 @@ class Joining:
         numbered = list(enumerate(insert.joins))
         missing = known.missed_sql("unmatched", numbered)
         lost = known.missed_sql("dropped", [(number, join) for number, join in numbered if join.kind == "INNER"])
-        of_probe, of_all = self._terms
+        of_probe, of_all = insert.terms
         left_out = f"IF({all_of(of_probe)}, NULL, {known.number(WHERE)})"
         if insert.time == "event":
             left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
@@ -392,14 +392,6 @@ class Joining:
             if each.action != "warn"
         ]
         return rows.withColumn("_outcome", F.expr(f"CASE {' '.join(cases)} ELSE _outcome END")) if cases else rows
-
-    @cached_property
-    def _terms(self) -> tuple[list[str], list[str]]:
-        """The terms of WHERE about the probe's row alone, and those that need a build."""
-        builds, found = {join.alias for join in self.insert.joins}, (list[str](), list[str]())
-        for term in self.insert.conditions:
-            found[bool(term.aliases & builds)].append(term.expression)
-        return found
 
     @property
     def _drops(self) -> bool:

@@ -34,6 +34,7 @@ from tidegate.pipelines.runtime.differences import (
     may_change,
     named,
     read_back,
+    reordered,
     unlike,
 )
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
@@ -219,9 +220,11 @@ class Definitions:
         failed = bool(found) and not self._staged(plan)
         # Nothing was ever staged: nothing is published, quarantined or held. Another kind has plans of its own.
         fresh = failed and self.lake.staged.last(owner) is None and all(item.what != "kind" for item in found)
+        swapped = reordered(stored.form, form)
         for item in found:
             moved = item.what in _paths(insert) and self._moved(item, insert, plan)
-            yield replace(item, refused=not (fresh or moved or may_change(item, form, failed)))
+            fine = may_change(item, form, failed) and not (swapped and item.what.startswith("branches "))
+            yield replace(item, refused=not (fresh or moved or fine))
         if not any(item.what in _paths(insert) for item in found):
             yield from self._not_where_published(insert, plan)
         yield from _mistaken(insert, _aliases(stored, insert))
@@ -505,7 +508,7 @@ def _tables_differ(lake: Lake, pipeline: Pipeline, insert: Insert) -> bool:
     """Whether a script changes a table that an INSERT reads in a way that the lake would refuse. Options whose values
     come from variables may differ, as for `declares`."""
     definitions = Definitions(lake, pipeline, os.environ, system_clock)
-    variable = {name: from_variables(pipeline.table(name)) for name in (insert.probe, *insert.builds)}
+    variable = {name: from_variables(pipeline.table(name)) for name in insert.inputs}
     return any(
         item.refused and item.owner in variable and not item.what.endswith(variable[item.owner])
         for item in definitions.differences()

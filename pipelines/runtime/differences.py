@@ -23,7 +23,7 @@ from tidegate.pipelines.syntax.types import MAX_FRACTION, TIMESTAMPS, FlinkType,
 _TAKEN_UP = frozenset({"translator", "watermark options", "policy"})
 """Parts of any definition that may change from one epoch to the next."""
 
-_OF_INSERTS = frozenset({"select", "where", "having", "constraints", "suite"})
+_OF_INSERTS = frozenset({"select", "where", "branches", "having", "constraints", "suite"})
 """The parts of an INSERT that may change: they decide what its next epochs publish, and nothing that is stored."""
 
 _PARTS = (*_OF_INSERTS, *_TAKEN_UP, "functions", "function")
@@ -153,6 +153,15 @@ def may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:
     if item.what.startswith(("target columns ", "columns of ")):
         return item.lake == NOT_THERE and not item.script.endswith("NOT NULL")
     return False
+
+
+def reordered(lake: Mapping[str, Any], script: Mapping[str, Any]) -> bool:
+    """Whether the branches of a UNION ALL are the same in another order: rows in quarantine know theirs by its
+    number."""
+    one, other = (
+        [json.dumps(item, sort_keys=True) for item in (form.get("branches") or {}).values()] for form in (lake, script)
+    )
+    return one != other and sorted(one) == sorted(other)
 
 
 def _grown(one: FlinkType, other: FlinkType) -> bool:

@@ -25,10 +25,10 @@ from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.releasable import Part, whole_up_to
+from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location, dataset_of
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, newest_plans, target_of
 from tidegate.pipelines.runtime.ledger import all_done
 from tidegate.pipelines.runtime.retention import NOT_PLAIN, WORTH_IT, OldRows, Retained
@@ -147,21 +147,31 @@ class LandedRetention(OldRows):
             if any(span.generation != generation and span.upto for span in spans):
                 return f"{insert} still reads another generation"
             return [(span.after, f"{insert} has to meet every row, and has read no further") for span in spans]
-        if plan.probe != table or plan.first.generation != generation:
-            return f"{insert} still reads generation {plan.first.generation} of {plan.probe}"
+        own = [item for item in plan.takes if item.table == table]
+        other = next((item for item in own or plan.takes if not own or item.generation != generation), None)
+        if other is not None:
+            return f"{insert} still reads generation {other.generation} of {other.table}"
         named = any(item.id == insert for item in self.pipeline.inserts)
         target = target_of(self.lake, self.pipeline if named else None, insert)
         application = self.lake.application(owner, "publish", plan.generation)
         published = target is not None and committed(target, application) >= plan.epoch
-        upto = plan.settled_upto(Stream(self.lake, table).path) if published else min(plan.reads[0], plan.since)
-        return [(upto, f"{insert} has come no further"), *self._quarantined(insert, target, plan)]
+        path, why = Stream(self.lake, table).path, f"{insert} has come no further"
+        found = [(plan.settled_upto(item, path) if published else _before(plan, item), why) for item in own]
+        return [*found, *self._quarantined(insert, target, plan)]
 
     def _quarantined(self, insert: str, target: Location | None, plan: ReleasePlan) -> list[tuple[int, str]]:
         """For rows in quarantine that may still be released: the last epoch before the first of them landed, and why it
         is the last that may go."""
         why = f"rows that {insert} has quarantined may still be released (tidegate quarantine list SCRIPT)"
         left = all_done(self.lake, insert, target).undecided
-        return [(item.landed - 1, why) for item in left if item.probe_generation == plan.first.generation]
+        # An epoch number is that of some branch, so that it may hold more than it has to.
+        united, number = len(plan.branches) > 1, plan.first.generation
+        return [(item.landed - 1, why) for item in left if united or item.probe_generation == number]
+
+
+def _before(plan: ReleasePlan, item: Taken) -> int:
+    """The last epoch that a plan which is not published does not need."""
+    return min(plan.reads_of(item)[0], item.since if plan.bounds else item.after)
 
 
 def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
@@ -190,37 +200,34 @@ def refuse_removed(lake: Lake, plan: ReleasePlan) -> None:
         if item.after < item.upto and item.after < (removed.epoch or 0):
             raise _beyond(lake, plan.insert, item.table, item.generation, removed)
     if plan.looks_back:
-        refuse_removed_span(lake, plan, plan.first.parts)
+        refuse_removed_span(lake, plan)
 
 
 def refuse_removed_span(
-    lake: Lake,
-    plan: ReleasePlan,
-    parts: Sequence[Part],
-    replaced: Sequence[ReleasedEpoch] = (),
-    first_lot: int | None = None,
+    lake: Lake, plan: ReleasePlan, replaced: Sequence[ReleasedEpoch] = (), first_lot: int | None = None
 ) -> None:
-    """Raise BeyondRetention if a backfill would take landed rows in `parts`, or rows out of quarantine that landed from
-    epoch `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would replace."""
-    removed = Stream(lake, plan.probe).generation(plan.first.generation).removed
-    in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
-    if not in_lots and not removed.asked_by(parts):
-        return
-    asking = [epoch for epoch in replaced if epoch.plan.lots or removed.asked_by(epoch.plan.first.parts)]
-    known = [] if removed.time is None else [removed.time]
-    since = max([*known, *(epoch.extent[1] // 1000 for epoch in asking)], default=0) + 1
-    raise _beyond(
-        lake, plan.insert, plan.probe, plan.first.generation, removed, NextCommand("run", ("--from", instant(since)))
-    )
+    """Raise BeyondRetention if a backfill would take landed rows, or rows out of quarantine that landed from epoch
+    `first_lot` on, some of which retention has removed. `replaced`: the epochs that it would replace."""
+    for number, item in enumerate(plan.takes):
+        removed = Stream(lake, item.table).generation(item.generation).removed
+        in_lots = first_lot is not None and removed.epoch is not None and first_lot <= removed.epoch
+        if not in_lots and not removed.asked_by(item.parts):
+            continue
+        asking = [each for each in replaced if each.plan.lots or removed.asked_by(each.plan.takes[number].parts)]
+        known = [] if removed.time is None else [removed.time]
+        since = max([*known, *(epoch.extent[1] // 1000 for epoch in asking)], default=0) + 1
+        again = NextCommand("run", ("--from", instant(since)))
+        raise _beyond(lake, plan.insert, item.table, item.generation, removed, again)
 
 
 def refuse_removed_lots(lake: Lake, plan: ReleasePlan, first: int) -> None:
     """Raise BeyondRetention if rows out of quarantine that landed from epoch `first` on are to be joined again, and
     retention has removed some of them."""
-    removed = Stream(lake, plan.probe).generation(plan.first.generation).removed
-    if removed.epoch is not None and first <= removed.epoch:
-        show = NextCommand("quarantine show", (plan.insert, "--state", "discarded"), "what they were")
-        raise _beyond(lake, plan.insert, plan.probe, plan.first.generation, removed, show)
+    for item in plan.takes:
+        removed = Stream(lake, item.table).generation(item.generation).removed
+        if removed.epoch is not None and first <= removed.epoch:
+            show = NextCommand("quarantine show", (plan.insert, "--state", "discarded"), "what they were")
+            raise _beyond(lake, plan.insert, item.table, item.generation, removed, show)
 
 
 def _beyond(

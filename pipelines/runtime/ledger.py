@@ -18,9 +18,16 @@ from tidegate.pipelines.lake.records import read_from, restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.kinds import Count, fact
-from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, newest_epochs, target_of
-from tidegate.pipelines.runtime.epochs.processed import Given, Processed, TakenSoFar, input_rows, processed_by
+from tidegate.pipelines.runtime.epochs.processed import (
+    Given,
+    InputRows,
+    Processed,
+    TakenSoFar,
+    input_rows,
+    processed_by,
+)
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ class WhereRowsAre:
         dropped: rows that WHERE (`where`) or INNER (`why@alias`, policy `publish`) left out.
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
         outputs: of a process, the rows that it has written to each output, and where they went.
+        branches: of a UNION ALL, the rows of each branch, by the newest plan.
     """
 
     insert: str
@@ -56,6 +64,7 @@ class WhereRowsAre:
     held: Count = 0
     released_again: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[Given, ...] = ()
+    branches: tuple[InputRows, ...] = ()
 
     @property
     @fact()
@@ -98,10 +107,10 @@ class WhereRowsAre:
 @dataclass(frozen=True)
 class Done:
     """What epochs of an INSERT have done with rows; see WhereRowsAre. `released`: the greatest probe epoch that a
-    published one has taken. `in_time`: the rows that published event-time epochs took straight from what landed; None
-    if there is no such epoch. `decided`: quarantined rows that were released or discarded. `sums`: what was
-    quarantined; of rows decided about, those of the last DECISIONS decisions: the ones after epoch `since`, 0 for all.
-    `processed`: the rows of a process."""
+    published one has taken. `in_time`: the rows that published epochs of event time, or of a UNION ALL, took straight
+    from what landed; None if there is no such epoch. `decided`: quarantined rows that were released or discarded.
+    `sums`: what was quarantined; of rows decided about, those of the last DECISIONS decisions: the ones after epoch
+    `since`, 0 for all. `processed`: the rows of a process."""
 
     released: int = 0
     matched: int = 0
@@ -182,7 +191,8 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     numbered = {epoch.plan.epoch: epoch for epoch in epochs}
     every = [QuarantinedSum.of(item, numbered[item.epoch]) for item in groups]
     sums, since = _last_decisions(summed(every))
-    in_time = [epoch.plan.rows_landed for epoch in epochs if epoch.published and epoch.plan.bounds]
+    plans = [epoch.plan for epoch in epochs if epoch.published]
+    in_time = [plan.rows_landed for plan in plans if plan.bounds or len(plan.branches) > 1]
     return Done(
         released,
         matched,
@@ -269,9 +279,7 @@ def newest_of(lake: Lake, insert: str, target: Location | None) -> tuple[Release
     newest = next(iter(epochs[-1:] or newest_epochs(lake, insert, target)), None)
     if newest is None:
         return None, None
-    plan = newest.plan
-    others = [item.table for item in plan.takes[1:]]
-    return newest, where_rows_are(lake, insert, plan.probe, epochs, plan.first.generation, before, others)
+    return newest, where_rows_are(lake, insert, newest.plan.probe, epochs, newest, before)
 
 
 def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
@@ -298,36 +306,35 @@ def where_rows_are(
     insert: str,
     probe: str,
     epochs: Sequence[ReleasedEpoch],
-    generation: int | None = None,
+    newest: ReleasedEpoch | None = None,
     before: Done = Done(),
-    others: Sequence[str] = (),
 ) -> WhereRowsAre:
-    """Count the rows of `probe` for one INSERT, from its `epochs` and what earlier ones have done (`before`); of a
-    process also those of its `others`, the inputs after the first.
-
-    `generation` of the probe is that of the newest plan; without a plan the given or the newest one.
-    """
-    if epochs:
-        generation = epochs[-1].plan.first.generation
-    elif generation is None:
-        newest = Stream(lake, probe).newest
-        generation = newest.generation if newest else 1
-    own = Stream(lake, probe).generation(generation)
-    done, landed = before + done_by(epochs), own.sums().rows
+    """Count the rows of the probe for one INSERT, from its `epochs` and what earlier ones have done (`before`); of a
+    process those of all inputs. `newest`: its newest epoch, if that is not among `epochs`; without one, the newest
+    generation of the table `probe` is counted."""
+    newest = epochs[-1] if epochs else newest
+    if newest is None:
+        names = probe.split(" and ")  # of a UNION ALL several: no table's name has a space
+        found = [Stream(lake, name).generation(row.generation) for name in names if (row := Stream(lake, name).newest)]
+        landed = sum(own.sums().rows for own in found)
+        return WhereRowsAre(insert, probe, found[0].number if found else 1, landed, waiting=landed)
+    plan = newest.plan
+    inputs = [Stream(lake, item.table).generation(item.generation) for item in plan.branches]
+    done, landed = before + done_by(epochs), sum(own.sums().rows for own in inputs)
     held = 0
-    for plan in (epoch.plan for epoch in epochs if epoch.state == "held"):
-        held += plan.rows_waiting
+    for each in (epoch.plan for epoch in epochs if epoch.state == "held"):
+        held += each.rows_waiting
     if done.in_time is None:
-        waiting = landed - (own.sums(done.released).rows if done.released else 0)
+        waiting = landed - (inputs[0].sums(done.released).rows if done.released else 0)
     else:
         waiting = landed - done.in_time
-    taken = done.processed.taken
+    taken, others = done.processed.taken, [item.table for item in plan.takes[len(plan.branches) :]]
     for rows in (input_rows(lake, table, taken.get(table, TakenSoFar())) for table in others):
         landed, waiting = landed + rows.landed, waiting + rows.waiting
     return WhereRowsAre(
         insert=insert,
         probe=probe,
-        generation=generation,
+        generation=plan.first.generation,
         landed=landed,
         matched=done.processed.read if others else done.matched,
         null_extended=done.null_extended,
@@ -337,7 +344,27 @@ def where_rows_are(
         held=held,
         released_again=done.released_again,
         outputs=done.processed.given if taken else (),
+        branches=tuple(_branch(lake, item, newest.published) for item in plan.branches if len(plan.branches) > 1),
     )
+
+
+def nothing_done(lake: Lake, insert: Insert) -> WhereRowsAre:
+    """The rows of an INSERT, or a process, that has planned nothing yet: all of them wait."""
+    names = list(insert.taken if insert.branches else insert.probes)
+    newest = [(Stream(lake, name).newest) for name in names]
+    takes = [Taken(name, row.generation if row else 1, 0, 0) for name, row in zip(names, newest, strict=True)]
+    branches = tuple(_branch(lake, item, False) for item in takes)
+    landed = sum(each.landed for each in branches)
+    own = branches if insert.branches else ()
+    return WhereRowsAre(insert.id, insert.probe, takes[0].generation, landed, waiting=landed, branches=own)
+
+
+def _branch(lake: Lake, item: Taken, published: bool) -> InputRows:
+    """Where the rows of one branch are, by the newest plan."""
+    own = Stream(lake, item.table).generation(item.generation)
+    upto = last.epoch if (last := own.last) else 0
+    landed, taken = own.landed(0, upto), item.taken if published else item.earlier
+    return InputRows(item.table, item.generation, upto, landed, taken, landed - taken)
 
 
 def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:
@@ -349,15 +376,14 @@ def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None
     """
     found: list[int | None] = []
     for plan in (epoch.plan for epoch in epochs):
-        left = [_left_by(Stream(lake, item.table).generation(item.generation), plan, item.upto) for item in plan.takes]
+        left = [_left_by(Stream(lake, item.table).generation(item.generation), plan, item) for item in plan.takes]
         found.append(None if None in left else sum(rows or 0 for rows in left))
     return found
 
 
-def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
-    """The rows of a table that a plan left waiting: it takes the table's epochs up to `upto`, or in event time some of
-    their rows. None if an epoch is missing in the log."""
-    newest = own.last
+def _left_by(own: Generation, plan: ReleasePlan, item: Taken) -> int | None:
+    """The rows of a table that a plan left waiting: it takes `item` of it. None if an epoch is missing in the log."""
+    newest, upto = own.last, item.upto
     landed = newest.epoch if newest is not None else 0
     if upto > landed or own.sums().epochs != landed:
         return None
@@ -365,8 +391,7 @@ def _left_by(own: Generation, plan: ReleasePlan, upto: int) -> int | None:
     # What a plan takes had landed, whatever another machine's clock said of when.
     seen = own.landed_before(plan.instant, upto)
     rows = own.sums(seen).rows
-    gone = next(item for item in plan.takes if item.table == own.stream.name).taken
-    return rows - gone if gone <= rows else None
+    return rows - item.taken if item.taken <= rows else None
 
 
 def _reasons(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -25,7 +25,7 @@ from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, Taken
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.text import counted
@@ -168,19 +168,21 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
 
 
-def refuse_lost_waiting(probe: Stream, spark: Callable[[], SparkSession], plan: ReleasePlan, waiting: int) -> None:
-    """Raise LakeError if the table of a probe lacks rows that landed up to the plan's epoch and were never released.
+def refuse_lost_waiting(
+    insert: str, probe: Stream, spark: Callable[[], SparkSession], everything: Taken, waiting: int
+) -> None:
+    """Raise LakeError if the table of a probe lacks rows that landed up to an epoch and that `insert` never released.
 
     Args:
-        plan: Takes all that is left of them, whatever its time; `waiting` rows by the counts of the control tables.
+        everything: All that is left of them, whatever its time; `waiting` rows by the counts of the control tables.
 
     An event-time release counts its rows in that table, so nothing else would show that some are gone.
     """
-    if not _lost_rows(probe.generation(plan.first.generation), spark, plan.first.upto):
+    if not _lost_rows(probe.generation(everything.generation), spark, everything.upto):
         return
-    there, _ = plan.releasable.measured(probe.path, spark)
+    there, _ = everything.releasable.measured(probe.path, spark)
     if there < waiting:
-        what = f"{counted(waiting - there, 'row')} of {plan.probe} that {plan.insert} has not released"
+        what = f"{counted(waiting - there, 'row')} of {probe.name} that {insert} has not released"
         raise _lost(probe.path, what, "the watermark log has them")
 
 

@@ -154,13 +154,13 @@ class Maintenance:
                 again, examined=again.examined + retained.examined, removed=again.removed + retained.removed
             )
         path = Stream(self.lake, table.name).path
-        probing = [insert for insert in self.pipeline.inserts if insert.probe == table.name and insert.time == "event"]
-        together = (lambda path: self._apart(path, probing)) if probing else compact
+        probing = [each for each in self.pipeline.inserts if table.name in each.taken and each.time == "event"]
+        together = (lambda path: self._apart(path, table.name, probing)) if probing else compact
         tidied = tidy(path, keep=self.keep, together=together)
         note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
         return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
 
-    def _apart(self, path: Location, probing: Sequence[Insert]) -> None:
+    def _apart(self, path: Location, name: str, probing: Sequence[Insert]) -> None:
         """Compact the small files of a landed table, with the rows that one of `probing` has not released yet apart."""
         opened = delta_log.opened(path)
         if opened is None or not delta_log.plain(opened):
@@ -172,7 +172,7 @@ class Maintenance:
         small = {file["path"]: file["size_bytes"] for file in chosen}
         rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
         folder = path / f"together-{uuid.uuid4().hex[:8]}"
-        waits = " OR ".join(f"({waits_for(self.lake, self.pipeline, insert)})" for insert in probing)
+        waits = " OR ".join(f"({waits_for(self.lake, self.pipeline, insert, name)})" for insert in probing)
         apart = rows.selectExpr("*", f"coalesce({waits}, false) AS _waits")
         apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
         apart.write.options(**OF_SPARK).partitionBy("_waits").parquet(str(folder))
@@ -229,13 +229,16 @@ class Maintenance:
         return found
 
 
-def waits_for(lake: Lake, pipeline: Pipeline, insert: Insert) -> str:
-    """SQL: whether an INSERT in event time has not released a row of its probe yet. It decides only in which file the
+def waits_for(lake: Lake, pipeline: Pipeline, insert: Insert, table: str) -> str:
+    """SQL: whether an INSERT in event time has not released a row of a table yet. It decides only in which file the
     row is put, and so how fast it is found."""
     newest = newest_epochs(lake, insert.id, target_of(lake, pipeline, insert.id))
     if not newest or not newest[0].plan.bounds:
         return "true"
     last, plan = newest[0], newest[0].plan
-    upto, reached = (plan.first.upto, plan.watermark) if last.published else (plan.first.after, plan.before)
+    own = next((item for item in plan.takes if item.table == table), None)
+    if own is None:
+        return "true"
+    upto, reached = (own.upto, plan.watermark) if last.published else (own.after, plan.before)
     late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
-    return f"_generation > {plan.first.generation} OR _epoch > {upto} OR {late}"
+    return f"_generation > {own.generation} OR _epoch > {upto} OR {late}"

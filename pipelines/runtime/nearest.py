@@ -95,8 +95,8 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     that joins read. None if there are none, or if a changed script reads other columns."""
     numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
     unmatched = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
-    table = Stream(lake, plan.probe).table
-    if table is None or not unmatched.num_rows:
+    table = Stream(lake, plan.first.table).table
+    if table is None or not unmatched.num_rows or len(plan.branches) > 1:
         return None
     epochs = unmatched["_probe_epoch"].unique().to_pylist()
     files = delta_log.data_files(table, plan.first.generation, min(epochs) - 1, max(epochs))

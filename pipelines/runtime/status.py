@@ -20,7 +20,7 @@ from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.generations import all_beside, is_over, on_lake
 from tidegate.pipelines.runtime.epochs.history import State, newest_epochs, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
-from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, where_rows_are
+from tidegate.pipelines.runtime.ledger import WhereRowsAre, newest_of, nothing_done
 from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.splits import counting, of_a_file, stored_splits
 from tidegate.pipelines.text import counted, moment, seconds, why
@@ -277,6 +277,9 @@ class InsertStatus:
             reasons = ", ".join(f"{count:,} {why(name)}" for name, count in self.rows.quarantined.items())
             look = NextCommand("quarantine list", (self.insert,))
             yield Note(f"{self.insert}, quarantined: {reasons}", next=look, apart=True)
+        for number, each in enumerate(self.rows.branches if self.rows else (), 1):
+            text = f"{self.insert}, branch {number}: {counted(each.landed, 'row')} of {each.table} landed"
+            yield Note(f"{text}, {each.waiting:,} wait", apart=True)
 
 
 @dataclass(frozen=True)
@@ -336,28 +339,6 @@ class LakeStatus:
     def imbalanced(self) -> tuple[str, ...]:
         """The INSERTs whose landed rows are not each in exactly one place, though nobody works on them."""
         return tuple(insert.insert for insert in self.inserts if insert.imbalanced)
-
-    @property
-    @fact()
-    def unfinished(self) -> dict[str, int]:
-        """Table or INSERT -> its epoch that is planned and neither done nor held, and on which nobody works: its run
-        failed, or was stopped. Not those that the continuous mode tries again (`stuck`), and no build that an INSERT
-        waits for."""
-        passed_over = {row.owner for row in self.stuck} | {build for item in self.inserts for build in item.waits_for}
-        sources = {
-            source.table: source.planned
-            for source in self.sources
-            if source.planned > source.epochs and not source.holder and source.table not in passed_over
-        }
-        # Without its target, a published epoch cannot be distinguished from one that passed.
-        inserts = {
-            insert.insert: insert.epoch
-            for insert in self.inserts
-            if (insert.state in ("planned", "staged") or (insert.state == "passed" and insert.target is not None))
-            and not insert.holder
-            and insert_owner(insert.insert) not in passed_over
-        }
-        return sources | inserts
 
     @property
     def awaited(self) -> dict[str, str | None]:
@@ -537,7 +518,7 @@ def _insert(
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
         waits_for=tuple(build for build in spec.builds if not any(Stream(lake, build).flipped)) if spec else (),
-        rows=rows or (where_rows_are(lake, name, probe, (), others=spec.probes[1:] if spec else ()) if probe else None),
+        rows=rows or (nothing_done(lake, spec) if spec else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and last.plan.state is not None,
@@ -561,7 +542,7 @@ def _above(
     for table, writer in written.items():
         newest = newest_epochs(lake, writer, targets.get(writer) or target_of(lake, pipeline, writer))
         held = bool(newest) and newest[-1].state == "held"
-        found[writer] = held or lake.watermarks.last(table) is None
+        found[writer] = held or Stream(lake, table).newest is None
     return found
 
 

@@ -124,13 +124,12 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
         if insert is None or row is None or not row.left_out or is_over(lake, insert):
             continue
         builds = dict.fromkeys(join["build"] for join in row.form.get("joins") or ())
-        probe = row.form.get("probe")
+        probes = str(row.form.get("probe") or "").split(" and ")  # no table's name has a space
         made = compiled(row, row.pipeline or "left out", _own_home(lake, row))
         tables = {name: table for each in (made, pipeline) if each is not None for name, table in each.tables.items()}
         # What a function that is gone still needs cannot be known: everything is held back for it.
         held = tuple(name for name in builds if name not in tables or CHANGELOG_RETENTION in tables[name].options)
-        if probe in tables and LANDED_RETENTION in tables[probe].options:
-            held += (probe,)
+        held += tuple(name for name in probes if name in tables and LANDED_RETENTION in tables[name].options)
         if held:
             found[insert] = held
     return found
@@ -139,8 +138,7 @@ def left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, .
 def mixed_definitions(lake: Lake, plan: ReleasePlan) -> list[str]:
     """The tables whose rows, as far as a plan reads them, were stored under definitions with different values for the
     same input: such a change needs a new generation."""
-    reads = [(plan.probe, plan.first.generation, plan.reads[1])]
-    reads += [(item.table, item.generation, item.upto) for item in plan.takes[1:]]
+    reads = [(item.table, item.generation, plan.reads_of(item)[1]) for item in plan.takes]
     reads += [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     return [table for table, generation, upto in reads if len(_stored_under(lake, table, generation, upto)) > 1]
 

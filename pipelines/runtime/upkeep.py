@@ -241,7 +241,7 @@ class Upkeep:
         """The files whose rows have all been released, of a table that INSERTs release in event time. Other files are
         not compacted, as a release finds releasable rows by the statistics of files. None: all files of any other
         table."""
-        probing = [insert for insert in self.pipeline.inserts if insert.probe == name and insert.time == "event"]
+        probing = [each for each in self.pipeline.inserts if name in each.taken and each.time == "event"]
         if not probing:
             return None
 
@@ -250,10 +250,11 @@ class Upkeep:
             for insert in probing:
                 row = self.lake.epochs.last(insert_owner(insert.id))
                 plan = stored_plan(row) if row else None
-                if plan is None:
+                own = next((item for item in plan.takes if item.table == name), None) if plan else None
+                if plan is None or own is None:
                     return ()
-                upto, reached = plan.first.after, plan.before  # the newest epoch may not be published yet
-                names = over(table, plan.first.generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
+                upto, reached = own.after, plan.before  # the newest epoch may not be published yet
+                names = over(table, own.generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
                 found = names if found is None else found & names
             return found or ()
 

@@ -35,6 +35,7 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import column_type
 from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
 from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
+from tidegate.pipelines.sql.tree import Branch
 from tidegate.pipelines.syntax.secrets import is_secret
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -65,14 +66,19 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
         return ""
     enforcer = pipeline.not_null_enforcer
     sets = f"SET '{NOT_NULL_ENFORCER}' = '{enforcer}';\n" if enforcer else ""
-    chain = [insert]
-    while (writer := pipeline.writer_of(chain[0].probe)) is not None:
-        chain.insert(0, writer)
-    names = [name for each in chain for name in (each.probe, *each.builds, each.target)]
+    chain = list(_chain(pipeline, insert))
+    names = [name for each in chain for name in (*each.inputs, each.target)]
     views = dict.fromkeys(view for each in chain for view in each.views)
     return (
         sets + _declared_in(pipeline, names) + "".join(f"{text};\n" for text in (*views, *(one.sql for one in chain)))
     )
+
+
+def _chain(pipeline: CompiledScript, insert: Insert) -> Iterable[Insert]:
+    """The INSERTs that write what an INSERT reads, those that others read first, and itself; each once."""
+    writers = [writer for name in insert.probes if (writer := pipeline.writer_of(name)) is not None]
+    found = {each.id: each for writer in writers for each in _chain(pipeline, writer)}
+    return (*found.values(), insert)
 
 
 def statement_of(pipeline: CompiledScript, table: str) -> str:
@@ -260,6 +266,9 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
         form["target path"] = as_written(path)
     if target.suite is not None:
         form["suite"] = target.suite.digest
+    if insert.united is not None:
+        form["union"] = {column.name: _column(column) for column in insert.united.stored_columns}
+        form["branches"] = {str(number): _branch(branch) for number, branch in enumerate(insert.branches, 1)}
     if insert.joins:
         event = insert.time == "event"
         form["time"] = f"event time, by {insert.joins[0].time_column}" if event else "processing time"
@@ -285,6 +294,16 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     # A field of a column that is called like an alias comes after a dot.
     named = re.compile(r"(?<!\.)(?:" + "|".join(map(re.escape, places)) + ")")
     return json.loads(named.sub(lambda found: places[found.group()], text))
+
+
+def _branch(branch: Branch) -> list[Form]:
+    """The steps of a branch, whatever their aliases are."""
+    found = list[Form]()
+    for step in branch.steps:
+        own = re.compile(rf"(?<!\.){re.escape(quoted(step.alias))}\.")
+        texts = {name: own.sub("`$`.", text) for name, text in step.columns}
+        found.append({"where": own.sub("`$`.", step.kept or ""), "select": texts})
+    return [{"table": branch.table}, *found]
 
 
 def _process(pipeline: CompiledScript, spec: ProcessSpec) -> Form:

@@ -202,7 +202,8 @@ def _insert(
     """An INSERT over what stands before it. Adds the tables that it names to `uses`. Raises SqlError, NotWritten."""
     binder = Binder(chains.source, declared, views, functions, chains)
     insert = InsertStatement(chains.source, statement, binder)
-    made = WindowedCompiler(insert).compile() if statement.query.window is not None else insert.compile()
+    windowed = statement.query.window is not None and not statement.query.more
+    made = WindowedCompiler(insert).compile() if windowed else insert.compile()
     uses += [Use(statement.target, "sink"), *binder.uses]
     return made
 

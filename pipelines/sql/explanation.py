@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tidegate.pipelines.connectors.options import on_unmatched, without_effect
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.table import Column, Constraint, Table, WatermarkSpec
-from tidegate.pipelines.functions import UserFunction
+from tidegate.pipelines.functions import UserFunction, as_called
 from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
@@ -211,6 +211,11 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]
         lines.append(f"  {insert.process.shape.name}{_by_key(insert)}")
     lines += [f"  through: {view}" for view in insert.views]
+    writers = filter(None, map(pipeline.writer_of, insert.inputs))
+    lines += [f"  follows: {writer.id}, whose target it reads" for writer in writers]
+    for number, branch in enumerate(insert.branches, 1):
+        where = " and ".join(step.kept for step in branch.steps if step.kept)
+        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}")
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
@@ -234,7 +239,7 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
         f"    {item.name.ljust(width)}  {item.spark_type.ljust(kinds)}  {item.expression}"
         for item in insert.projections
     ]
-    return "\n".join(lines) + "\n"
+    return as_called(pipeline.functions.values(), "\n".join(lines)) + "\n"
 
 
 def _in_flink(insert: Insert) -> str:
@@ -293,7 +298,7 @@ def _waits(pipeline: Pipeline, insert: Insert) -> str:
     flips = f"for {_and(insert.builds)} to flip"
     if insert.time == "processing":
         return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
-    sides = _and(dict.fromkeys((insert.probe, *insert.builds)))
+    sides = _and(insert.inputs)
     return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
 
 

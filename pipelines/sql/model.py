@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
+from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Condition as Condition
-from tidegate.pipelines.sql.tree import Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Key as Key
 from tidegate.pipelines.syntax.errors import Location
 
@@ -66,6 +66,8 @@ class Insert:
     proof: bool = False
     views: tuple[str, ...] = ()
     tree: Node | None = field(default=None, compare=False, repr=False)
+    united: Table | None = None
+    branches: tuple[Branch, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task gets: all but the tree, which holds connectors and the script's own statements."""
@@ -91,22 +93,46 @@ class Insert:
         """The windowed query, if it is an INSERT over SQL's window table functions."""
         return None
 
+    @property
+    def terms(self) -> tuple[list[str], list[str]]:
+        """The terms of WHERE about the probe's row alone, and those that need a build."""
+        builds, found = {join.alias for join in self.joins}, (list[str](), list[str]())
+        for term in self.conditions:
+            found[bool(term.aliases & builds)].append(term.expression)
+        return found
+
     def calls(self, functions: Mapping[str, UserFunction]) -> tuple[UserFunction, ...]:
         """The functions of the script that SELECT, ON and WHERE call."""
         from tidegate.pipelines.functions import used_in
 
         ons = [text for join in self.joins for text in (join.predicate, *(key.probe for key in join.keys))]
+        steps = [step for branch in self.branches for step in branch.steps]
+        ons += [text for step in steps for text in (step.kept, *(made for _, made in step.columns))]
         return used_in(functions.values(), self.where, *(item.expression for item in self.projections), *ons)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tables that it reads, each once, the probe first."""
-        return tuple(dict.fromkeys([self.probe, *self.builds]))
+        return tuple(dict.fromkeys([*self.probes, *self.builds]))
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The names of the tables whose rows it reads one by one: the probe; of a process, all inputs."""
-        return (self.probe,)
+        """The names of the tables whose rows it reads one by one: the probe; with UNION ALL, those of its branches; of
+        a process, all inputs."""
+        return tuple(dict.fromkeys(self.taken))
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The table of each branch; the probe where there is no UNION ALL."""
+        return tuple(branch.table for branch in self.branches) or (self.probe,)
+
+    def splits_of(self, number: int) -> str:
+        """How the splits of a branch's rows begin, so that no two rows have one place; "" without UNION ALL."""
+        return f"{number + 1} {self.branches[number].table}/" if self.branches else ""
+
+    def probe_table(self, tables: Mapping[str, Table]) -> Table:
+        """The columns that its expressions name of the probe."""
+        return self.united or tables[self.probe]
 
     @property
     def beside(self) -> tuple[str, ...]:

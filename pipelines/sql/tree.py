@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.pipelines.sql.coercion import converted
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.scope import CALLED_NOW, value_of
 from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import Location
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.types import FlinkType, quoted
@@ -60,6 +62,32 @@ class Condition:
 
     expression: str
     aliases: frozenset[str]
+
+
+KEPT = "_kept"
+"""The column of a union that says whether the WHERE of its queries leave a row in."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """SELECT columns FROM alias WHERE kept: `columns` as name, Spark SQL; `kept` is None where every row is."""
+
+    alias: str
+    kept: str | None
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One of the queries of a UNION ALL: the rows of `table`, step by step. The last step gives the union's columns."""
+
+    table: str
+    steps: tuple[Step, ...]
+
+    @property
+    def filters(self) -> bool:
+        """Whether it leaves rows out."""
+        return any(step.kept for step in self.steps)
 
 
 Emission = Literal["as landed", "rowtime", "window end"]
@@ -182,6 +210,38 @@ class Scan(Node):
                 if value.sql == ".".join(path[:length]):
                     found[".".join([name, *spec.path[length - 1 :]])] = "event"
         return found
+
+
+@dataclass(frozen=True)
+class Union(Scan):
+    """The rows of several queries, as those of one table: `declared` has the columns that they have in common. `named`:
+    the columns by their names in SQL."""
+
+    branches: tuple[Node, ...]
+    named: tuple[Column, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+        return self.named
+
+    @property
+    def taken(self) -> tuple[Branch, ...]:
+        """The queries, those of a union among them one by one."""
+        return tuple(branch for node in self.branches for branch in self._taken(node))
+
+    def _taken(self, node: Node) -> Iterator[Branch]:
+        scan = node.scan
+        kept = " AND ".join(f"({condition.expression})" for condition in node.conditions) or None
+        made = tuple(
+            (column.name, converted(own.value.sql, own.type, parse_type(column.type)))
+            for column, own in zip(self.declared.table.columns, node.columns, strict=False)
+            if not column.proctime
+        )
+        step = Step(scan.alias, kept, made)
+        if not isinstance(scan, Union):
+            yield Branch(scan.declared.table.name, (step,))
+            return
+        yield from (Branch(branch.table, (*branch.steps, step)) for branch in scan.taken)
 
 
 @dataclass(frozen=True)

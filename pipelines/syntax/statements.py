@@ -195,7 +195,7 @@ class Query:
     """[WITH views] SELECT items FROM probe joins [WHERE where]; `span` is that of SELECT and its items.
 
     With `window`, FROM is a window's table function over `probe`; `group_by` and `having` go with it, and `grouped` is
-    the place of GROUP BY.
+    the place of GROUP BY. `more`: the queries behind UNION ALL; `views` is in front of all of them.
     """
 
     views: tuple[View, ...]
@@ -208,6 +208,7 @@ class Query:
     group_by: tuple[Scalar, ...] = ()
     grouped: Span | None = None
     having: Scalar | None = None
+    more: tuple[Query, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from tests.assets.clicks import pipeline
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.factories import on_lake
-from tidegate.assets.names import GATE, Names
-from tidegate.assets.specs import connector_kind, published_lineage, references, source_spec, staged_lineage
+from tidegate.assets.names import GATE
+from tidegate.assets.specs import connector_kind, references, source_spec
 from tidegate.pipelines.sql import compile_script
 
 LOOK = Presentation(owners=("team:data",), tags={"tier": "gold"}, script=Path("examples/clicks/pipeline.sql"))
@@ -79,9 +79,10 @@ def test_the_table_can_be_found_and_the_script_is_linked(graph: Any, tmp_path: P
 def test_the_output_shows_which_columns_its_own_are_made_of(graph: Any):
     staged = graph.get(key("enriched_click_staged")).metadata["dagster/column_lineage"]
     published = graph.get(key("enriched_click")).metadata["dagster/column_lineage"]
-    assert staged.deps_by_column["gender"] == [dg.TableColumnDep(key("user_info"), "gender")]
-    assert published.deps_by_column["gender"] == [dg.TableColumnDep(key("enriched_click_staged"), "gender")]
-    assert set(published.deps_by_column) == {"user_id", "item_id", "gender"}
+    made_of = {"user_id": "click_event", "item_id": "click_event", "gender": "user_info"}
+    assert staged.deps_by_column == {name: [dg.TableColumnDep(key(of), name)] for name, of in made_of.items()}
+    of_staged = {name: [dg.TableColumnDep(key("enriched_click_staged"), name)] for name in made_of}
+    assert published.deps_by_column == of_staged
 
 
 def test_nothing_is_made_by_loading_definitions(graph: Any, tmp_path: Path):
@@ -177,16 +178,3 @@ def test_what_is_out_of_date_is_seen_by_the_definition(tmp_path: Path):
 )
 def test_references_are_the_columns_that_an_expression_names(expression, expected):
     assert references(expression) == expected
-
-
-def test_staged_columns_come_from_the_sources_and_published_ones_from_the_staged():
-    found = pipeline()
-    insert, names = found.inserts[0], Names("clicks")
-    staged = staged_lineage(found, insert, names).deps_by_column
-    assert staged == {
-        "user_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "user_id")],
-        "item_id": [dg.TableColumnDep(dg.AssetKey(["clicks", "click_event"]), "item_id")],
-        "gender": [dg.TableColumnDep(dg.AssetKey(["clicks", "user_info"]), "gender")],
-    }
-    published = published_lineage(insert, names).deps_by_column
-    assert published["gender"] == [dg.TableColumnDep(dg.AssetKey(["clicks", "enriched_click_staged"]), "gender")]

@@ -99,7 +99,7 @@ class TestHeldGates:
         assert webhook.messages == []
         assert not lake.exists()
 
-    def test_a_held_epoch_is_reported_once_with_reasons_and_commands(
+    def test_a_held_epoch_is_reported_once_as_is_one_held_in_its_place_and_the_end_of_it(
         self, definitions, instance, webhook: Webhook, lake
     ):
         judged(lake, 1, passed=True)
@@ -116,6 +116,16 @@ class TestHeldGates:
             f"tidegate release SCRIPT enriched_click --lake {lake}",
             f"tidegate discard SCRIPT enriched_click --lake {lake}",
         ]
+        judged(lake, 3, passed=False, supersedes=2)
+        cursor = tick(definitions, instance, cursor)
+        assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(2, "open"), (3, "open")]
+        judged(lake, 4, passed=True, supersedes=3)
+        for _ in range(3):
+            cursor = tick(definitions, instance, cursor)
+        *_, again, over = webhook.messages
+        assert (over["state"], over["key"]) == ("resolved", again["key"])
+        assert "resolved after" in over["text"]
+        assert Memory.of(cursor).open == ()
 
     def test_what_no_run_has_judged_has_no_link_to_a_run(self, definitions, instance, webhook: Webhook, lake: Path):
         judged(lake, 1, passed=False)
@@ -125,26 +135,6 @@ class TestHeldGates:
             instance.report_runless_asset_event(event)
             tick(definitions, instance)
         assert {message["run"] for message in webhook.messages} == {""}
-
-    def test_it_is_reported_when_it_is_over(self, definitions, instance, webhook: Webhook, lake: Path):
-        judged(lake, 1, passed=False)
-        cursor = tick(definitions, instance)
-        judged(lake, 2, passed=True, supersedes=1)
-        for _ in range(3):
-            cursor = tick(definitions, instance, cursor)
-        assert [message["state"] for message in webhook.messages] == ["open", "resolved"]
-        assert webhook.messages[1]["key"] == webhook.messages[0]["key"]
-        assert "resolved after" in webhook.messages[1]["text"]
-        assert Memory.of(cursor).open == ()
-
-    def test_an_epoch_that_is_held_once_more_is_another_incident_and_the_first_is_not_over(
-        self, definitions, instance, webhook: Webhook, lake: Path
-    ):
-        judged(lake, 1, passed=False)
-        cursor = tick(definitions, instance)
-        judged(lake, 2, passed=False, supersedes=1)
-        tick(definitions, instance, cursor)
-        assert [(message["epoch"], message["state"]) for message in webhook.messages] == [(1, "open"), (2, "open")]
 
 
 def landed_once(lake: Path, table: str) -> None:
@@ -397,21 +387,7 @@ class TestDelivery:
 
 
 class TestFinishedRuns:
-    def test_a_failed_run_is_reported_once_with_the_checks_that_did_not_run(
-        self, definitions, instance, webhook: Webhook, lake: Path
-    ):
-        cursor = tick(definitions, instance)
-        run_id = failing_run(definitions, lake, instance)
-        for _ in range(3):
-            cursor = tick(definitions, instance, cursor)
-        (message,) = webhook.messages
-        assert message["kind"] == "run-failed"
-        assert (message["run_id"], message["pipeline"]) == (run_id, "clicks")
-        assert message["failed_steps"] == ["clicks__user_info"]
-        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
-        assert "is gone" in message["text"]
-
-    def test_a_run_that_dagster_tries_again_is_reported_once_it_does_not(
+    def test_a_failed_run_is_reported_once_with_the_checks_that_did_not_run_and_not_while_dagster_tries_it_again(
         self, definitions, instance, webhook: Webhook, lake: Path
     ):
         cursor = tick(definitions, instance)
@@ -421,9 +397,13 @@ class TestFinishedRuns:
             cursor = tick(definitions, instance, cursor)
         assert webhook.messages == []
         instance.add_run_tags(run_id, {WILL_RETRY: "false"})
-        for _ in range(2):
+        for _ in range(3):
             cursor = tick(definitions, instance, cursor)
-        assert [(message["kind"], message["run_id"]) for message in webhook.messages] == [("run-failed", run_id)]
+        (message,) = webhook.messages
+        assert (message["kind"], message["run_id"], message["pipeline"]) == ("run-failed", run_id, "clicks")
+        assert message["failed_steps"] == ["clicks__user_info"]
+        assert "clicks/enriched_click_staged: rows" in message["checks_not_run"]
+        assert "is gone" in message["text"]
 
     def test_alerts_link_to_the_newest_run_of_the_asset_whoever_started_it(
         self, definitions, instance, webhook: Webhook, lake: Path

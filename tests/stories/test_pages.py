@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,12 @@ import pytest
 import typer.main
 
 from tests.conftest import Database
-from tests.stories.story import ROOT, Story, blocks, filled, printed, put
+from tests.stories.story import ROOT, Block, Story, blocks, filled, printed, put
 from tidegate.orchestration.commands.app import app
 
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
 PAGES += sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("examples/*/README.md"))
-TYPED = ["README.md", "docs/gate.md", "docs/joins.md", "docs/operations.md"]
+TYPED = ["README.md", "docs/gate.md", "docs/joins.md", "docs/operations.md", "docs/two-stages.md"]
 """Pages that a story below types; those of examples/ are typed in test_examples.py."""
 
 PASSWORD = "words of the reader"
@@ -249,6 +250,53 @@ def test_a_span_of_time(shop: Story, their_mysql: Mapping[str, object]) -> None:
     assert printed(shop.type(backfill)) == ["+I[1, 2024-01-15 00:00:00, EUR, 10.00]"]
     assert printed(shop.type(days)) == [], "no order is of these two days"
     assert printed(shop.type("tidegate run pipeline.sql")) == ["+I[2, 2024-02-15 00:00:00, EUR, 10.00]"]
+
+
+STAGES = "docs/two-stages.md"
+
+
+def with_files(page: str) -> Iterator[Block]:
+    """The blocks of a page; a block that has a file's name is put there instead, finished long ago."""
+    for block in blocks(page):
+        _, _, name = block.language.partition(" ")
+        if name:
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_text(block.text)
+            os.utime(name, (0, 0))
+        else:
+            yield block
+
+
+def test_two_stages(shop: Story) -> None:
+    """docs/two-stages.md: the files that it shows, and its commands in order."""
+    prints, shown = [], ""
+    for block in with_files(STAGES):
+        if not block.commands or "shop.sql" in block.text:
+            continue
+        for line, text in zip(block.commands, block.text.splitlines(), strict=True):
+            shown += (found := shop.type(line, status=int("exit status 1" in text)))
+            prints += [printed(found)] if " run " in line else []
+    assert prints == [["+I[cup, f]", "+I[pot, m]"], [], [], ["+I[cup, x]"]]
+    assert "follows: with_gender, whose target it reads" in shown
+    (table,) = (block for block in blocks(STAGES) if "└" in block.text)
+    words = " ".join(shown.split())
+    assert [line for line in table.text.splitlines() if " ".join(line.split()) not in words] == [], shown
+
+
+@pytest.mark.thorough
+def test_two_stages_from_a_database(shop: Story, their_mysql: Mapping[str, object]) -> None:
+    left = [block for block in with_files(STAGES) if block.language == "sql" or "shop.sql" in block.text]
+    declared, commands = left
+    script = re.sub(
+        r"CREATE TABLE user_info .*?;\n",
+        lambda _: filled(declared.text, their_mysql),
+        Path("pipeline.sql").read_text(),
+        flags=re.DOTALL,
+    )
+    Path("shop.sql").write_text(script.replace("'block'", "'quarantine'"))
+    run, status = commands.commands
+    assert printed(shop.type(run)) == ["+I[cup, f]", "+I[pot, m]"]
+    assert "└ with_name" in shop.type(status)
 
 
 # --- nothing is left out -------------------------------------------------------------------------------------------

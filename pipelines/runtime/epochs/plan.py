@@ -109,6 +109,8 @@ class Taken:
         again: The rows of published epochs that it replaces, `rows_again` of them.
         earlier: All rows that the releases before it took.
         loaded: Of an input that a process has waited for: the epochs up to this one landed before its flip.
+        since: In event time, the epoch up to which no row was waiting when this was planned.
+        ahead: What backfills before this plan have released beyond the watermark: releases leave it out.
     """
 
     table: str
@@ -121,6 +123,8 @@ class Taken:
     again: tuple[Part, ...] = later(())
     rows_again: int = later(0)
     loaded: int = later(0)
+    since: int = later(0)
+    ahead: tuple[Area, ...] = later(())
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -131,9 +135,19 @@ class Taken:
         """All rows that the releases have taken, this one included."""
         return self.earlier + self.rows
 
+    @property
+    def releasable(self) -> Releasable:
+        """These rows."""
+        return Releasable(self.generation, self.parts)
+
     def nothing(self) -> Self:
         """The same place in the table, and no row of it."""
         return replace(self, after=self.upto, earlier=self.taken, rows=0, fresh=(), again=(), rows_again=0, loaded=0)
+
+    def between(self, bounds: Bounds) -> Self:
+        """The same place, and what a release takes there between bounds, uncounted."""
+        found = released(self.after, self.upto, bounds.before, bounds.watermark, self.since, self.ahead)
+        return replace(self, fresh=(found,))
 
 
 def all_of(after: int, upto: int) -> tuple[Part, ...]:
@@ -148,18 +162,10 @@ class Bounds:
     Attributes:
         before, watermark: The combined watermark of the release before, and of this one. It never goes back, and stays
             where a plan looks back.
-        since: The probe epoch up to which no row was waiting when this was planned.
-        ahead: What backfills before this plan have released beyond the watermark: releases leave it out.
     """
 
     before: int = MIN_TIMESTAMP
     watermark: int = MIN_TIMESTAMP
-    since: int = 0
-    ahead: tuple[Area, ...] = later(())
-
-    def takes(self, after: int, upto: int) -> tuple[Part, ...]:
-        """What a release takes between these bounds."""
-        return (released(after, upto, self.before, self.watermark, self.since, self.ahead),)
 
 
 @dataclass(frozen=True)
@@ -248,26 +254,32 @@ class ReleasePlan:
 
     @property
     def first(self) -> Taken:
-        """What it takes of the probe; of a process, of its first input."""
+        """What it takes of the probe; of a process, of its first input; of a UNION ALL, of its first branch."""
         return self.takes[0]
 
     @property
     def probe(self) -> str:
-        return self.first.table
+        """The table of the first input of a process; else those of all branches, as `Insert.probe` has them."""
+        return " and ".join(item.table for item in self.branches)
 
     @property
-    def releasable(self) -> Releasable:
-        """The landed rows of the probe."""
-        return Releasable(self.first.generation, self.first.parts)
+    def branches(self) -> tuple[Taken, ...]:
+        """What it takes of each branch of a UNION ALL; else of the probe alone, or of a process's first input."""
+        return self.takes[:1] if self.state is not None else self.takes
 
     @property
     def reads(self) -> tuple[int, int]:
-        """(after, upto): its rows landed in probe epochs after < epoch <= upto."""
+        """(after, upto): its rows landed in epochs after < epoch <= upto of what it takes from."""
+        found = [self.reads_of(item) for item in self.branches]
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def reads_of(self, item: Taken) -> tuple[int, int]:
+        """The same of one of `takes`."""
         if self.looks_back:
-            places = (*self.first.parts, *self.joined)
-            low = 0 if self.first.parts else min((lot.after for lot in self.joined), default=0)
+            places = (*item.parts, *self.joined)
+            low = 0 if item.parts else min((lot.after for lot in self.joined), default=0)
             return low, max((place.upto for place in places), default=0)
-        return self.bounds.since if self.bounds else self.first.after, self.first.upto
+        return item.since if self.bounds else item.after, item.upto
 
     @property
     def looks_back(self) -> bool:
@@ -322,10 +334,6 @@ class ReleasePlan:
     def before(self) -> int:
         return self.bounds.before if self.bounds else MIN_TIMESTAMP
 
-    @property
-    def since(self) -> int:
-        return self.bounds.since if self.bounds else self.first.after
-
     def complete_until(self, inputs: Watermark) -> Watermark:
         """The watermark of what is published with it; `inputs` is the combined watermark of its inputs."""
         if self.state is not None:
@@ -340,18 +348,23 @@ class ReleasePlan:
         horizon = next(found, None)
         return MIN_TIMESTAMP if horizon is None else horizon
 
-    def settled_upto(self, probe: Location) -> int:
-        """The probe epoch up to which no row waits once it is published. `probe`: the landed table."""
+    def settled_upto(self, item: Taken, path: Location) -> int:
+        """The epoch of one of `takes` up to which no row waits once it is published. `path`: the landed table."""
         if self.bounds is None:
-            return self.first.upto
-        return settled(probe, self.first.generation, self.bounds.since, self.first.upto, self.bounds.watermark)
+            return item.upto
+        return settled(path, item.generation, item.since, item.upto, self.bounds.watermark)
 
     def then(self) -> Bounds | None:
-        """The bounds with which the next epoch begins, before it takes any rows."""
-        if self.bounds is None:
-            return None
-        new = () if not self.asked else tuple(area for part in self.first.fresh for area in part.areas)
-        return replace(self.bounds, before=self.watermark, ahead=(*self.bounds.ahead, *new))
+        """The bounds with which the next epoch begins."""
+        return None if self.bounds is None else replace(self.bounds, before=self.watermark)
+
+    def ahead_of(self, item: Taken) -> tuple[Area, ...]:
+        """What is released beyond the watermark of one of `takes`, once it is published."""
+        return (*item.ahead, *(area for part in item.fresh for area in part.areas)) if self.asked else item.ahead
+
+    def nothing_more(self) -> tuple[Taken, ...]:
+        """The place in each table that it leaves, and no row of it."""
+        return tuple(replace(item.nothing(), ahead=self.ahead_of(item)) for item in self.takes)
 
     # --- how many rows -------------------------------------------------------------------------------------------
 
@@ -378,11 +391,7 @@ class ReleasePlan:
     @property
     def rows_waiting(self) -> int:
         """How many rows wait until it is published: those that it releases again are still where they were."""
-        return self.first.rows
-
-    def rows_left(self, landed: int, *, published: bool) -> int:
-        """How many probe rows of `landed` are in no commit, if this is the newest plan."""
-        return landed - (self.first.taken if published else self.first.earlier)
+        return sum(item.rows for item in self.branches)
 
     # --- what a person decides -----------------------------------------------------------------------------------
 

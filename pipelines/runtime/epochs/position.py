@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -174,9 +174,10 @@ class InsertOnLake:
         """One option of the target, `${VAR}` in it replaced. Raises PlanningError."""
         return Options({name: self.target.options.get(name, default)}).resolve()[name]
 
-    @property
-    def probe(self) -> Stream:
-        return Stream.of(self.lake, self.pipeline, self.insert.probe)
+    @cached_property
+    def probes(self) -> tuple[Stream, ...]:
+        """The table of each branch; the probe's alone where there is no UNION ALL."""
+        return tuple(Stream.of(self.lake, self.pipeline, name) for name in self.insert.taken)
 
     @cached_property
     def is_logged(self) -> bool:
@@ -230,10 +231,6 @@ class InsertOnLake:
         found = [row for row in rows if row.plan_digest == plan.digest]
         return found[0] if len(found) == 1 else None
 
-    def rows_between(self, generation: int, after: int, upto: int) -> int:
-        """Landed probe rows with after < epoch <= upto, by the watermark log."""
-        return self.probe.generation(generation).landed(after, upto)
-
     def released(self, plan: ReleasePlan) -> int:
         """How many probe rows a plan releases: by the watermark log, or as the plan has stored it in event time and out
         of quarantine. Of a process, the rows of all inputs."""
@@ -241,7 +238,7 @@ class InsertOnLake:
 
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
-        return waiting_rows(self.lake, self.insert.probe, position.plan, position.state == "published")
+        return waiting_rows(self.lake, self.insert.taken, position.plan, position.state == "published")
 
 
 PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
@@ -254,15 +251,16 @@ def has_places(table: delta_log.Table | None) -> bool:
     return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
-def waiting_rows(lake: Lake, probe: str, plan: ReleasePlan | None, published: bool) -> int:
-    """How many landed rows of a probe are in no commit of an INSERT yet; `plan` is its newest."""
-    stream = Stream(lake, probe)
-    landed = stream.newest
-    if landed is None:
-        return 0
-    rows = stream.generation(landed.generation).landed
-    upto = rows(0, landed.epoch)
-    return upto if plan is None else plan.rows_left(upto, published=published)
+def waiting_rows(lake: Lake, probes: Sequence[str], plan: ReleasePlan | None, published: bool) -> int:
+    """How many landed rows of the branches' tables are in no commit of an INSERT yet; `plan` is its newest."""
+    waiting = 0
+    for number, name in enumerate(probes):
+        stream = Stream(lake, name)
+        if (landed := stream.newest) is not None:
+            waiting += stream.generation(landed.generation).landed(0, landed.epoch)
+        if plan is not None:
+            waiting -= plan.takes[number].taken if published else plan.takes[number].earlier
+    return waiting
 
 
 def gate_held(insert: Insert, plan: ReleasePlan, verdict: VerdictRow | None) -> GateHeld:

@@ -75,8 +75,16 @@ def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
     """The watermark log's row of each input, at the epoch up to which a plan reads it."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.takes]
-    rows = (Stream(lake, table).generation(generation).epoch(epoch) for table, generation, epoch in read)
+    rows = (
+        Stream(lake, table).generation(generation).epoch(epoch) if epoch else nothing_yet(table)
+        for table, generation, epoch in dict.fromkeys(read)
+    )
     return [row for row in rows if row is not None]
+
+
+def nothing_yet(table: str) -> WatermarkRow:
+    """The status of an input of which nothing has landed: it holds those that read it."""
+    return WatermarkRow(table, 1, 0, landed_at=0, rows=0, timestamp=MIN_TIMESTAMP, use_processing_time=False)
 
 
 def combined(inputs: Sequence[WatermarkRow], known: Mapping[tuple[str, int], int], last: int) -> Watermark:

@@ -24,7 +24,7 @@ from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake
+from tidegate.pipelines.runtime.epochs.position import PLACED, InsertOnLake
 from tidegate.pipelines.runtime.processes.columns import (
     key_columns,
     output_columns,
@@ -114,8 +114,8 @@ def processed(rows: DataFrame, plan: TaskPlan, outputs: Sequence[dict[str, str]]
     return rows.mapInArrow(run, ddl(columns))
 
 
-PROCESS_COLUMNS = {**TARGET_COLUMNS, "_split": "STRING", "_offset": "BIGINT"}
-"""Columns of each row of a process's output: its place, so that another process may read it in order."""
+PROCESS_COLUMNS = {**TARGET_COLUMNS, **PLACED}
+"""Columns of each row of a process's output: its place, so that statements may read it in order. It has no time."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,8 @@ class EpochInputs:
             rows = empty_frame(self.spark, lake_rows.struct_type({**lake_rows.LAKE_COLUMNS, **record_columns(table)}))
         else:
             rows = read.generation(span.generation).rows(self.spark, span.after, span.upto)
-            if "_rowtime" not in rows.columns or table.watermark is None:
+            if table.watermark is None:
                 # The source's own time of a change is not the time of its watermark: nothing is late by it. Where
-                # a generator reads the time, its extractor is asked. The output of a process has no time of its own.
+                # a generator reads the time, its extractor is asked.
                 rows = rows.withColumn("_rowtime", F.lit(None).cast("timestamp"))
         return InputRows(rows, record_columns(table), item.key, span.after, self.found.of_input[place])

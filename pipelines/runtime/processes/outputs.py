@@ -63,6 +63,7 @@ def staged_rows(
         "_probe_epoch": "CAST(NULL AS BIGINT)",
         "_split": f"CAST({TASK} AS STRING)",
         "_offset": OFFSET,
+        "_rowtime": "CAST(NULL AS TIMESTAMP)",
         "_reason": f"IF({report}, {REPORTED}, {reason})",
         "_disposition": f"IF({report}, '{REPORTS}', '{'quarantine' if discarded else 'publish'}')",
         "_instant": f"timestamp_millis({plan.instant}L)",

@@ -295,7 +295,7 @@ class ProcessRunner(InsertRunner):
         state = state_before(self, plan.epoch, plan.state.base)
         check_unchanged(plan.insert, state, spec.buckets, tables.key, spec.definition)
         for target in self.targets:
-            self._prepare(target, PROCESS_COLUMNS, {})
+            self._prepare(target, PROCESS_COLUMNS, {"_rowtime": PROCESS_COLUMNS["_rowtime"]})
         if state.path not in self.ready:  # now that it is known that no state is lost: it must not be made anew
             ensure_state(state.path, tables.state, plan.insert)
             self.ready.add(state.path)

@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.commits import appends_only, letting_rows_go
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, joined, just_before, micros, released
-from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, Span, union
+from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, Span, Taken, union
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.landed_retention import refuse_removed_span
@@ -51,36 +51,36 @@ class BackfillPlanner(EventTimePlanner):
         if isinstance(seen, Waiting):
             return seen
         drafted = self._drafted(last, seen)
-        own = replace(drafted.first, upto=drafted.first.after)
         span, spans, reached = seen.span, union(spans), micros(seen.watermark)
-        low = spans[0][0]
-        new = tuple(
-            area
-            for begin, end in spans
-            for area in fresh_areas(begin, min(just_before(end), reached), own.upto, seen.landed.epoch, span.before)
-        )
         replaced = [epoch for epoch in epochs if epoch.published and any(touches(epoch, *one) for one in spans)]
         replaced = with_what_they_became(replaced, epochs)
-        lots = lots_again(replaced, epochs)
-        without = tuple(area for area in span.ahead if any(area.meets(one) for one in new))
-        fresh, landed_again = tuple(Part((area,), without) for area in new), again(replaced, epochs)
-        oldest = min([low, *(epoch.oldest for epoch in replaced)])
-        path = self.on_lake.probe.path
-        rows, _ = Releasable(own.generation, fresh).measured(path, self.spark)
-        rows_again = sum(epoch.plan.rows_landed for epoch in replaced)
-        if rows + rows_again + sum(lot.rows for lot in lots) == 0:
-            return Waiting(_none_between(insert, spans, seen), seen.waiting)
-        own = replace(own, rows=rows, fresh=fresh if rows else (), again=landed_again, rows_again=rows_again)
+        lots, takes = lots_again(replaced, epochs), list[Taken]()
+        for number, (item, stream) in enumerate(zip(drafted.takes, self.on_lake.probes, strict=True)):
+            own = replace(item, upto=item.after)
+            new = tuple(
+                area
+                for begin, end in spans
+                for area in fresh_areas(begin, min(just_before(end), reached), own.upto, item.upto, span.before)
+            )
+            without = tuple(area for area in own.ahead if any(area.meets(one) for one in new))
+            fresh = tuple(Part((area,), without) for area in new)
+            rows, _ = Releasable(own.generation, fresh).measured(stream.path, self.spark)
+            own = replace(own, rows=rows, fresh=fresh if rows else ())
+            rows_again = sum(each.rows + each.rows_again for each in (epoch.plan.takes[number] for epoch in replaced))
+            takes.append(replace(own, again=again(replaced, epochs, number), rows_again=rows_again))
+        oldest = min([spans[0][0], *(epoch.oldest for epoch in replaced)])
         plan = replace(
             drafted,
             kind="backfill",
-            takes=(own,),
+            takes=tuple(takes),
             lots=lots,
             replaces=spans_of(replaced),
             bounds=span,
             asked=Asked(spans),
             oldest=oldest,
         )
+        if plan.rows == 0:
+            return Waiting(_none_between(insert, spans, seen), seen.waiting)
         self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins], replaced)
         self._refuse_lost_versions(seen.pins, oldest, replaced)
         self._refuse_closed_files(replaced)
@@ -89,7 +89,7 @@ class BackfillPlanner(EventTimePlanner):
         gone = removed(quarantined, removed_upto(lake, insert, self.on_lake.quarantine_path))
         refuse_removed(insert.id, gone, wanted)
         taken = [epoch for epoch in epochs if any(lot.first <= epoch.plan.epoch <= lot.last for lot in lots)]
-        refuse_removed_span(lake, plan, own.parts, replaced, min(map(first_landed, taken), default=None))
+        refuse_removed_span(lake, plan, replaced, min(map(first_landed, taken), default=None))
         return plan
 
     def unreached(self, last: ReleasePlan | None, spans: Sequence[Span]) -> Waiting | None:
@@ -98,15 +98,14 @@ class BackfillPlanner(EventTimePlanner):
         seen = self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        reached, landed = micros(seen.watermark), seen.landed
-        all_of = [
-            Area(0, landed.epoch, max(just_before(low), reached), just_before(high)) for low, high in union(spans)
-        ]
-        beyond = tuple(area for area in all_of if not area.empty)
-        if not beyond:
+        reached, rows = micros(seen.watermark), 0
+        bounds = [(max(just_before(low), reached), just_before(high)) for low, high in union(spans)]
+        if not any(low < high for low, high in bounds):
             return None
-        path = self.on_lake.probe.path
-        rows, _ = Releasable(landed.generation, (Part(beyond),)).measured(path, self.spark)
+        for landed, stream in zip(seen.landed, self.on_lake.probes, strict=True):
+            areas = [Area(0, landed.epoch if landed else 0, low, high) for low, high in bounds]
+            beyond = Part(tuple(area for area in areas if not area.empty))
+            rows += Releasable(landed.generation if landed else 1, (beyond,)).measured(stream.path, self.spark)[0]
         return Waiting(_watermark_text(seen), rows, reached=seen.watermark)
 
     def _refuse_closed_files(self, replaced: Sequence[ReleasedEpoch]) -> None:
@@ -184,8 +183,9 @@ def spans_of(epochs: Sequence[ReleasedEpoch]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> tuple[Part, ...]:
-    """The landed rows of replaced epochs. Releases that followed one another are one part, however many they were."""
+def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch], number: int) -> tuple[Part, ...]:
+    """The landed rows that replaced epochs took of one branch. Releases that followed one another are one part, however
+    many they were."""
     chosen = {epoch.plan.epoch for epoch in replaced}
     found: list[Part] = []
     line: list[ReleasePlan] = []
@@ -195,12 +195,12 @@ def again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) ->
         if epoch.plan.epoch in chosen:
             line.append(epoch.plan)
         elif line:
-            found.append(_line(line))
+            found.append(_line(line, number))
             line = []
     if line:
-        found.append(_line(line))
+        found.append(_line(line, number))
     fills = [epoch.plan for epoch in replaced if epoch.plan.looks_back]
-    return joined([*found, *(part for fill in fills for part in fill.first.parts)])
+    return joined([*found, *(part for fill in fills for part in fill.takes[number].parts)])
 
 
 def with_what_they_became(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch]) -> list[ReleasedEpoch]:
@@ -228,8 +228,9 @@ def lots_again(replaced: Sequence[ReleasedEpoch], epochs: Sequence[ReleasedEpoch
     return lots_of(wanted, quarantined)
 
 
-def _line(plans: Sequence[ReleasePlan]) -> Part:
-    """What a run of consecutive releases took; what backfills before the last of them took is in none of them."""
-    first, last = plans[0], plans[-1]
-    without = tuple(dict.fromkeys(area for plan in plans if plan.bounds for area in plan.bounds.ahead))
-    return released(first.first.after, last.first.upto, first.before, last.watermark, first.since, without)
+def _line(plans: Sequence[ReleasePlan], number: int) -> Part:
+    """What a run of consecutive releases took of one branch; what backfills before the last of them took is in none of
+    them."""
+    first, last = (plan.takes[number] for plan in (plans[0], plans[-1]))
+    without = tuple(dict.fromkeys(area for plan in plans for area in plan.takes[number].ahead))
+    return released(first.after, last.upto, plans[0].before, plans[-1].watermark, first.since, without)

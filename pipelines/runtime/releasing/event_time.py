@@ -12,15 +12,13 @@ from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.position import Position, Waiting
-from tidegate.pipelines.runtime.epochs.target_log import combined, hides, tells
+from tidegate.pipelines.runtime.epochs.position import Position, Waiting, waiting_rows
+from tidegate.pipelines.runtime.epochs.target_log import combined, hides, nothing_yet, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
-from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
+from tidegate.pipelines.runtime.releasing.planner import Landed, ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -32,13 +30,14 @@ class Seen:
     """The inputs of an event-time release.
 
     Attributes:
+        landed: The newest row of each branch's log.
         waiting: Landed rows that are in no release yet.
         watermark: What all inputs have reached (ms, UTC).
         holds: The inputs that hold it there.
         span: W of the releases before.
     """
 
-    landed: WatermarkRow
+    landed: Landed
     pins: tuple[Pin, ...]
     waiting: int
     watermark: int
@@ -63,11 +62,12 @@ class EventTimePlanner(ReleasePlanner):
         insert, seen = self.on_lake.insert, self._seen(last)
         if isinstance(seen, Waiting):
             return seen
-        path, plan = self.on_lake.probe.path, self._drafted(last, seen)
-        span, own = plan.bounds, plan.first
+        plan = self._drafted(last, seen)
+        span = plan.bounds
         assert span is not None
         reached = seen.waiting and seen.watermark > MIN_TIMESTAMP
-        rows, least = plan.releasable.measured(path, self.spark) if reached else (0, MAX_TIMESTAMP)
+        takes, least = self._measured(plan.takes) if reached else (plan.takes, MAX_TIMESTAMP)
+        rows = sum(item.rows for item in takes)
         if rows == 0:
             known = reached or not seen.waiting  # below any watermark, rows without a time would be passed over
             if known and self.on_lake.is_logged and tells(self.on_lake, plan := plan.without_rows()):
@@ -75,23 +75,30 @@ class EventTimePlanner(ReleasePlanner):
             reason = _reason(insert, seen.waiting, seen.watermark, seen.holds)
             return Waiting(reason, seen.waiting, held_by=seen.holds if seen.waiting else ())
         if rows > self.on_lake.max_rows:
-            cut = max(span.before, plan.releasable.reaching(path, self.spark, self.on_lake.max_rows))
-            if cut < span.watermark:
+            share = max(self.on_lake.max_rows // sum(item.rows > 0 for item in takes), 1)
+            paths = [stream.path for stream in self.on_lake.probes]
+            found = [each.releasable.reaching(path, self.spark, share) for each, path in zip(takes, paths, strict=True)]
+            if (cut := max(span.before, min(found))) < span.watermark:
                 span = replace(span, watermark=cut)
-                own = replace(own, fresh=span.takes(own.after, own.upto))
-                plan = replace(plan, bounds=span, takes=(own,))
-                rows, least = plan.releasable.measured(path, self.spark)
-        return replace(plan, takes=(replace(own, rows=rows),), oldest=least)
+                takes, least = self._measured([item.between(span) for item in takes])
+        return replace(plan, bounds=span, takes=tuple(takes), oldest=least)
+
+    def _measured(self, takes: Sequence[Taken]) -> tuple[Sequence[Taken], int]:
+        """The same with their numbers of rows, and a moment (ms, UTC) that none of the rows lies before."""
+        streams = zip(takes, self.on_lake.probes, strict=True)
+        found = [item.releasable.measured(stream.path, self.spark) for item, stream in streams]
+        counted = [replace(item, rows=rows) for item, (rows, _) in zip(takes, found, strict=True)]
+        return counted, min(least for _, least in found)
 
     def _drafted(self, last: ReleasePlan | None, seen: Seen) -> ReleasePlan:
         """The epoch after `last` that takes what the watermark has reached, before its rows are counted. Raises
         LakeError where rows that wait are gone."""
-        since = last.settled_upto(self.on_lake.probe.path) if last else 0
-        span = replace(seen.span, watermark=seen.watermark, since=since)
+        span = replace(seen.span, watermark=seen.watermark)
         plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
-        every = replace(span, watermark=MAX_TIMESTAMP).takes(plan.first.after, plan.first.upto)
-        everything = replace(plan, takes=(replace(plan.first, fresh=every),))
-        refuse_lost_waiting(self.on_lake.probe, self.spark, everything, seen.waiting)
+        for item, stream in zip(plan.takes, self.on_lake.probes, strict=True):
+            waiting = stream.generation(item.generation).landed(0, item.upto) - item.earlier
+            everything = item.between(replace(span, watermark=MAX_TIMESTAMP))
+            refuse_lost_waiting(plan.insert, stream, self.spark, everything, waiting)
         return plan
 
     def reach(self, last: ReleasePlan | None) -> int:
@@ -101,17 +108,15 @@ class EventTimePlanner(ReleasePlanner):
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What the epoch after `last` is planned from, or which build still loads."""
-        now, landed, pins = self.clock(), self.on_lake.probe.newest, self._pins()
-        if landed is None:
+        now, landed, pins = self.clock(), self.landed, self._pins()
+        if not any(landed):
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
         span = (last.then() if last else None) or Bounds()
-        waiting = self.on_lake.rows_between(landed.generation, 0, landed.epoch) - (last.first.taken if last else 0)
+        waiting = waiting_rows(self.on_lake.lake, self.on_lake.insert.taken, last, published=True)
         if isinstance(pins, Waiting):
             return replace(pins, rows=waiting)
         watermark, holds = self._combined(last, landed, pins, span.before, now)
-        upto = last.first.upto if last else 0
-        ahead = [area for area in span.ahead if not area.covered_by(upto, micros(span.before))]
-        return Seen(landed, pins, waiting, watermark, holds, replace(span, ahead=merged(ahead)), now)
+        return Seen(landed, pins, waiting, watermark, holds, span, now)
 
     def instead_of(
         self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
@@ -201,14 +206,15 @@ class EventTimePlanner(ReleasePlanner):
             )
 
     def _combined(
-        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], before: int, now: int
+        self, last: ReleasePlan | None, landed: Landed, pins: tuple[Pin, ...], before: int, now: int
     ) -> tuple[int, tuple[str, ...]]:
         """The watermark (ms, UTC) that the inputs have reached together since `last`, and the inputs that hold it
         there. The last watermark of an input that has become idle since then counts, as it was emitted before
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
-        probe = self.on_lake.insert.probe
-        rows[probe] = replace(landed, idle=landed.idle and not hides(self.on_lake, probe, landed))
+        for stream, row in zip(self.on_lake.probes, landed, strict=True):
+            own = row or nothing_yet(stream.name)
+            rows[stream.name] = replace(own, idle=own.idle and not hides(self.on_lake, stream.name, own))
         known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
         reached = combined(list(rows.values()), known, before)
         if reached.use_processing_time:
@@ -220,7 +226,7 @@ class EventTimePlanner(ReleasePlanner):
     def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
         """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""
         read = [(pin.table, pin.generation, pin.epoch) for pin in last.pins]
-        read.append((last.probe, last.first.generation, last.first.upto))
+        read += [(item.table, item.generation, item.upto) for item in last.takes]
         found: dict[tuple[str, int], int] = {}
         for table, generation, epoch in read:
             row = Stream(self.on_lake.lake, table).generation(generation).epoch(epoch)

@@ -39,11 +39,13 @@ from tidegate.pipelines.runtime.epochs.position import PLACED
 from tidegate.pipelines.runtime.epochs.target_log import log_row
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine import PROBE, quarantined_in, removed, removed_upto
+from tidegate.pipelines.runtime.releasing.branches import through
 from tidegate.pipelines.runtime.releasing.doubled import doubled
 from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS, InsertRunner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.violations import counted
+from tidegate.pipelines.sql.tree import KEPT
 from tidegate.pipelines.text import counted as count
 from tidegate.pipelines.versions import IndexOf
 
@@ -56,7 +58,7 @@ FEW_PLACES = 500_000
 
 def columns_of(probe: Table) -> dict[str, str]:
     """The probe's columns that a quarantined row holds, with their Spark types."""
-    return {column.name: column.spark_type for column in probe.stored_columns}
+    return {column.name: column.spark_type for column in probe.stored_columns if column.name != KEPT}
 
 
 def probe_column(probe: Table) -> dict[str, str]:
@@ -65,16 +67,21 @@ def probe_column(probe: Table) -> dict[str, str]:
     return {PROBE: f"STRUCT<{own}>"} if own else {}
 
 
-def landed_again(spark: SparkSession, probe: Location, quarantine: Location, plan: ReleasePlan) -> DataFrame:
-    """The rows of the probe's table that lie in the plan's lots."""
+def landed_again(
+    spark: SparkSession, probe: Location, quarantine: Location, plan: ReleasePlan, number: int = 0, splits: str = ""
+) -> DataFrame:
+    """The rows of a branch's table that lie in the plan's lots; `splits`: how its splits begin in the quarantine."""
     lots = plan.joined
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
     quarantined = lake_rows.between(spark, quarantine, plan.generation, first - 1, last).where(in_lots(lots))
+    if splits:
+        quarantined = quarantined.where(F.col("_split").startswith(splits))
+        quarantined = quarantined.withColumn("_split", F.expr(f"substring(_split, {len(splits) + 1})"))
     places = quarantined.select(*(F.col(name).alias(f"_quarantined{name}") for name in PLACE))
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
-    landed = lake_rows.between(spark, probe, plan.first.generation, after, upto)
+    landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
     same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
     return landed.join(places, reduce(Column.__and__, same), "left_semi")
 
@@ -115,9 +122,9 @@ class JoinRunner(InsertRunner):
         rows needs no Spark, once there is a target."""
         insert, pipeline = self.insert, self.pipeline
         published = {**TARGET_COLUMNS, **insert.proof_columns, **(PLACED if self.is_logged else {})}
-        if plan.first.parts or plan.joined or plan.discards or self.never_staged:
+        if any(item.parts for item in plan.takes) or plan.joined or plan.discards or self.never_staged:
             self.spark()  # types are read by it
-            self._prepare(self.target, published, probe_column(pipeline.table(insert.probe)), [PROBE])
+            self._prepare(self.target, published, probe_column(insert.probe_table(pipeline.tables)), [PROBE])
         attempt = plan.new_attempt()
         folders = self.lake.new_attempt(self.target, insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
@@ -132,7 +139,7 @@ class JoinRunner(InsertRunner):
             raise LakeError(
                 f"{plan.probe} has several rows of one place (epoch, op, split, offset), or none, so "
                 f"{count(staged.unclear, 'quarantined row')} of epoch {plan.epoch} cannot be identified",
-                where=str(Stream.of(self.lake, self.pipeline, plan.probe).path),
+                where=" and ".join(str(stream.path) for stream in self.probes),
                 state="nothing of the epoch is staged",
                 next_command=VERIFY,
             )
@@ -158,8 +165,6 @@ class JoinRunner(InsertRunner):
     def _written(self, plan: ReleasePlan, folders: Mapping[str, Location]) -> Staged:
         """Write the plan's rows; returns the names of the files, and what was counted."""
         insert, pipeline = self.insert, self.pipeline
-        # A discard takes no row; the probe of what it gives up may not be in the script any more.
-        probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
         release = Release(
             plan.generation,
             plan.epoch,
@@ -170,14 +175,19 @@ class JoinRunner(InsertRunner):
             any(pin.horizon is not None for pin in plan.pins),
             self.is_logged,
         )
-        if not (plan.first.parts or plan.joined):
+        if not (any(item.parts for item in plan.takes) or plan.joined):
             return merged([], insert, release)
         spark = self.spark()
         register(spark, insert.calls(pipeline.functions))
         builds = {pin.table: self._build(spark, pin, plan) for pin in plan.pins}
-        rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
+        if insert.branches:
+            rows = self._united(spark, plan)
+        else:
+            # A discard takes no row; the probe of what it gives up may not be in the script any more.
+            probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
+            rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
-            rows = replace(rows, columns=columns_of(pipeline.table(plan.probe)))
+            rows = replace(rows, columns=columns_of(insert.probe_table(pipeline.tables)))
         wide = self.target_path in self.wide
         with settings(spark, {} if plan.joined else _settings(wide=wide)):
             texts = {kind: str(folder) for kind, folder in folders.items()}
@@ -186,7 +196,7 @@ class JoinRunner(InsertRunner):
 
     def _probe(self, spark: SparkSession, plan: ReleasePlan, landed: Stream) -> Probe:
         """The landed rows that a plan releases."""
-        releasable, path, table = plan.releasable, landed.path, landed.table
+        releasable, path, table = plan.first.releasable, landed.path, landed.table
         if plan.joined:
             again = landed_again(spark, path, self.quarantine_path, plan)
             return Probe(
@@ -198,6 +208,19 @@ class JoinRunner(InsertRunner):
             return Probe(releasable, rows=releasable.rows(spark, path))
         tasks = max(self.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
+
+    def _united(self, spark: SparkSession, plan: ReleasePlan) -> Probe:
+        """The landed rows that a plan releases of all branches of a UNION ALL."""
+        found = list[DataFrame]()
+        for number, (item, stream) in enumerate(zip(plan.takes, self.probes, strict=True)):
+            parts = [item.releasable.rows(spark, stream.path)] if item.parts and stream.table else []
+            if plan.joined and stream.table:
+                splits = self.insert.splits_of(number)
+                parts.append(landed_again(spark, stream.path, self.quarantine_path, plan, number, splits))
+            landed = self.pipeline.table(stream.name)
+            found += [through(rows, landed, self.insert, number, plan.instant) for rows in parts]
+        rows = reduce(DataFrame.unionByName, found) if found else None
+        return Probe(plan.first.releasable, rows=rows)
 
     def _build(self, spark: SparkSession, pin: Pin, plan: ReleasePlan) -> IndexOf:
         """A build at its pin. A discard joins it even if it has lost rows."""

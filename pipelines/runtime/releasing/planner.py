@@ -12,7 +12,8 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.releasable import merged, micros
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
@@ -22,6 +23,8 @@ from tidegate.pipelines.runtime.quarantine import chosen, first_landed, lots_of,
 from tidegate.pipelines.runtime.quarantine import refuse_removed as refuse_removed_rows
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
+Landed = Sequence[WatermarkRow | None]
+
 
 @dataclass(frozen=True)
 class ReleasePlanner(ABC):
@@ -29,6 +32,11 @@ class ReleasePlanner(ABC):
 
     on_lake: InsertOnLake
     clock: Clock
+
+    @property
+    def landed(self) -> Landed:
+        """The newest row of the log of each branch's table; None of one of which nothing has landed."""
+        return tuple(stream.newest for stream in self.on_lake.probes)
 
     @abstractmethod
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
@@ -40,11 +48,11 @@ class ReleasePlanner(ABC):
         return MIN_TIMESTAMP
 
     def _plan(
-        self, last: ReleasePlan | None, landed: WatermarkRow, pins: tuple[Pin, ...], bounds: Bounds | None = None
+        self, last: ReleasePlan | None, landed: Landed, pins: tuple[Pin, ...], bounds: Bounds | None = None
     ) -> ReleasePlan:
-        """The epoch after `last` that takes all of the probe up to `landed` or, in event time, what lies between
-        `bounds`. Its rows are counted by the watermark log, in event time by who plans. Raises PlanningError when the
-        probe was started again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
+        """The epoch after `last` that takes all of each branch up to `landed` or, in event time, what lies between
+        `bounds`. Its rows are counted by the watermark log, in event time by who plans. Raises PlanningError when a
+        table was started again, or the script now joins by another time; BeyondRetention when rows of it are gone."""
         insert = self.on_lake.insert
         self._refuse_other_time(last, event=bounds is not None)
         if last is not None and last.probe != insert.probe:
@@ -53,23 +61,13 @@ class ReleasePlanner(ABC):
                 state="nothing was released",
                 next_command="put the old probe back, or write a new INSERT into a new target",
             )
-        if last is not None and landed.generation != last.first.generation:
-            raise PlanningError(
-                f"{insert.probe} was started again (generation {landed.generation}), "
-                f"and {insert.id} has published rows of generation {last.first.generation}",
-                state="nothing was released",
-                next_command="write a new INSERT into a new target: it begins at the new generation's first row",
-            )
-        after = last.first.upto if last else 0
-        rows = 0 if bounds else self.on_lake.rows_between(landed.generation, after, landed.epoch)
-        parts = bounds.takes(after, landed.epoch) if bounds else all_of(after, landed.epoch)
-        earlier = last.first.taken if last else 0
+        takes = tuple(self._taken(last, number, row, bounds) for number, row in enumerate(landed))
         plan = ReleasePlan(
             insert=insert.id,
             epoch=last.epoch + 1 if last else 1,
             kind="release",
             instant=self.clock(),
-            takes=(Taken(insert.probe, landed.generation, after, landed.epoch, rows, earlier, parts),),
+            takes=takes,
             pins=pins,
             bounds=bounds,
             on_unmatched=self.on_lake.on_unmatched,
@@ -77,6 +75,30 @@ class ReleasePlanner(ABC):
         )
         refuse_removed(self.on_lake.lake, plan)
         return plan
+
+    def _taken(
+        self, last: ReleasePlan | None, number: int, landed: WatermarkRow | None, bounds: Bounds | None
+    ) -> Taken:
+        """What the epoch after `last` takes of one branch."""
+        insert, stream = self.on_lake.insert, self.on_lake.probes[number]
+        before = last.takes[number] if last else Taken(stream.name, landed.generation if landed else 1, 0, 0)
+        if landed is not None and before.upto and landed.generation != before.generation:
+            raise PlanningError(
+                f"{stream.name} was started again (generation {landed.generation}), "
+                f"and {insert.id} has published rows of generation {before.generation}",
+                state="nothing was released",
+                next_command="write a new INSERT into a new target: it begins at the new generation's first row",
+            )
+        generation, after = (landed or before).generation, before.upto
+        upto = landed.epoch if landed else after
+        own = Taken(stream.name, generation, after, upto, earlier=before.taken)
+        if bounds is None:
+            rows = stream.generation(generation).landed(after, upto)
+            return replace(own, rows=rows, fresh=all_of(after, upto) if after < upto else ())
+        beyond = last.ahead_of(before) if last else ()
+        ahead = [area for area in beyond if not area.covered_by(after, micros(bounds.before))]
+        since = last.settled_upto(before, stream.path) if last else 0
+        return replace(own, since=since, ahead=merged(ahead)).between(bounds)
 
     def _refuse_other_time(self, last: ReleasePlan | None, *, event: bool) -> None:
         """Raises PlanningError where the INSERT has released in the other kind of time."""
@@ -177,7 +199,7 @@ class ReleasePlanner(ABC):
         if not request.discards:
             upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)
             refuse_removed_rows(insert.id, removed(quarantined, upto), wanted)
-        landed = self.on_lake.probe.newest
+        landed = self.landed
         if last is None or not wanted:
             return None
         numbers = {item.epoch for item in wanted}
@@ -194,7 +216,7 @@ class ReleasePlanner(ABC):
                 epoch=last.epoch + 1,
                 kind="quarantine-discard",
                 instant=self.clock(),
-                takes=(last.first.nothing(),),
+                takes=last.nothing_more(),
                 bounds=last.then(),
                 computes=self.on_lake.computes,
                 supersedes=None,
@@ -204,7 +226,7 @@ class ReleasePlanner(ABC):
                 oldest=oldest,
             )
         strange = next((item.plan for item in wanted if item.plan.probe != insert.probe), None)
-        if landed is None or strange is not None:
+        if not any(landed) or strange is not None:
             raise PlanningError(
                 f"the quarantined rows of {insert.id} are rows of {strange.probe if strange else insert.probe}, which "
                 "its INSERT does not read any more",
@@ -215,7 +237,7 @@ class ReleasePlanner(ABC):
             )
         self._refuse_other_time(last, event=insert.time == "event")
         plan = self._plan(last, landed, pins, last.then())
-        plan = replace(plan, takes=(last.first.nothing(),), lots=lots, asked=request, oldest=oldest)
+        plan = replace(plan, takes=last.nothing_more(), lots=lots, asked=request, oldest=oldest)
         first = min(first_landed(epoch) for epoch in epochs if epoch.plan.epoch in numbers)
         refuse_removed_lots(self.on_lake.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
@@ -248,33 +270,47 @@ class ProcessingTimePlanner(ReleasePlanner):
     """All that has landed, at the newest state of builds that have all flipped."""
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        insert, landed = self.on_lake.insert, self.on_lake.probe.newest
-        after = last.first.upto if last else 0
-        pins = self._pins()
-        rows = self.on_lake.rows_between(landed.generation if landed else 1, after, landed.epoch if landed else 0)
+        landed, pins = self.landed, self._pins()
+        waiting = self._waiting(last, landed)
+        rows = sum(waiting)
         if isinstance(pins, Waiting):
             return replace(pins, rows=rows)
-        if landed is None or rows == 0:
+        if rows == 0:
             if (
-                landed is not None
+                any(landed)
                 and self.on_lake.is_logged
                 and tells(self.on_lake, plan := self._plan(last, landed, pins).without_rows())
             ):
                 return plan
-            return Waiting(f"no rows of {insert.probe} have landed since the last release", 0)
+            return Waiting(f"no rows of {self.on_lake.insert.probe} have landed since the last release", 0)
         if rows > self.on_lake.max_rows:
-            landed = replace(landed, epoch=self._within(landed.generation, after, landed.epoch))
+            share = self.on_lake.max_rows // sum(map(bool, waiting))
+            landed = [
+                row and replace(row, epoch=self._within(stream.generation(row.generation), after, row.epoch, share))
+                for row, stream, after in zip(landed, self.on_lake.probes, self._after(last), strict=True)
+            ]
         return self._plan(last, landed, pins)
 
-    def _within(self, generation: int, after: int, upto: int) -> int:
-        """The last probe epoch up to which no more rows wait than an epoch may have; at least the first one after
-        `after` with rows."""
-        most = self.on_lake.max_rows
-        low, high = after, upto  # more than that lie up to `high`
+    def _after(self, last: ReleasePlan | None) -> Sequence[int]:
+        return [item.upto for item in last.takes] if last else [0] * len(self.on_lake.probes)
+
+    def _waiting(self, last: ReleasePlan | None, landed: Landed) -> list[int]:
+        """The rows of each branch that have landed since `last`."""
+        return [
+            stream.generation(row.generation).landed(after, row.epoch) if row else 0
+            for row, stream, after in zip(landed, self.on_lake.probes, self._after(last), strict=True)
+        ]
+
+    @staticmethod
+    def _within(own: Generation, after: int, upto: int, most: int) -> int:
+        """The last epoch up to which no more than `most` rows wait; at least the first one after `after` with rows."""
+        low, high = after, upto  # more than that may lie up to `high`
+        if own.landed(after, upto) <= most:
+            return upto
         while high - low > 1:
             middle = (low + high) // 2
-            if self.on_lake.rows_between(generation, after, middle) <= most:
+            if own.landed(after, middle) <= most:
                 low = middle
             else:
                 high = middle
-        return low if self.on_lake.rows_between(generation, after, low) else high
+        return low if own.landed(after, low) else high

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.functions import PREFIX, all_of, called_where
-from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
 from tidegate.pipelines.sql.model import Insert, Join
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -53,16 +53,16 @@ SPAN = pa.schema(
 `_parts`, areas of the landed rows. Times in us."""
 
 
-def span(plan: ReleasePlan) -> dict[str, Any]:
-    """A row of SPAN."""
-    bounds = {"_after": plan.first.after, "_upto": plan.first.upto}
+def span(plan: ReleasePlan, own: Taken) -> dict[str, Any]:
+    """A row of SPAN, of what a plan takes from one table."""
+    bounds = {"_after": own.after, "_upto": own.upto}
     times = {"_from": plan.before, "_to": plan.watermark}
     return {
         "_line": not plan.looks_back,
         **bounds,
         **{name: max(MIN_TIMESTAMP, min(ms * 1000, MAX_TIMESTAMP)) for name, ms in times.items()},
-        "_ahead": [asdict(area) for area in (plan.bounds.ahead if plan.bounds else ())],
-        "_parts": [asdict(part) for part in plan.first.parts] if plan.looks_back else [],
+        "_ahead": [asdict(area) for area in own.ahead],
+        "_parts": [asdict(part) for part in own.parts] if plan.looks_back else [],
     }
 
 
@@ -175,11 +175,12 @@ DISPOSITION = (
 
 @dataclass(frozen=True)
 class Views:
-    """Names of temporary views: the releases (see `release_rows`), the landed probe, the changelog of each join and
-    its pins (see `pin_rows`), the quarantine and the lots (see `lot_rows`) that releases have taken out of it."""
+    """Names of temporary views: the releases (see `release_rows`), the landed rows of each branch (without UNION ALL of
+    the probe), the changelog of each join and its pins (see `pin_rows`), the quarantine and the lots (see `lot_rows`)
+    that releases have taken out of it."""
 
     releases: str
-    probe: str
+    probes: Sequence[str]
     changelogs: Sequence[str]
     pins: Sequence[str]
     quarantine: str
@@ -187,31 +188,32 @@ class Views:
 
 
 def release_rows(insert: Insert, plans: Sequence[ReleasePlan]) -> pa.Table:
-    """One row per probe epoch that a plan releases: which epoch of the INSERT it is in, when, and at which pins.
+    """One row per epoch of a branch that a plan releases: which epoch of the INSERT it is in, when, and at which pins.
 
-    In event time one row a plan, with the times between which a row was releasable.
+    In event time one row a plan and branch, with the times between which a row was releasable.
     """
     rows = []
-    for plan in plans:
+    for plan, number, own in [(each, *taken) for each in plans for taken in enumerate(each.takes)]:
         pins = {pin.table: pin for pin in plan.pins}
         row = {
-            "_landed_generation": plan.first.generation,
+            "_branch": number,
+            "_landed_generation": own.generation,
             "_in_generation": plan.generation,
             "_in_epoch": plan.epoch,
             "_ms": plan.instant,
             "_policy": plan.on_unmatched,
             "_discard": plan.kind == "discard",
         }
-        for number, join in enumerate(insert.joins):
-            row[f"_pin{number}_generation"] = pins[join.build].generation
-            row[f"_pin{number}_epoch"] = pins[join.build].epoch
+        for place, join in enumerate(insert.joins):
+            row[f"_pin{place}_generation"] = pins[join.build].generation
+            row[f"_pin{place}_epoch"] = pins[join.build].epoch
             if plan.bounds:
                 horizon = pins[join.build].horizon_us
-                row[f"_pin{number}_horizon"] = MIN_TIMESTAMP if horizon is None else horizon
+                row[f"_pin{place}_horizon"] = MIN_TIMESTAMP if horizon is None else horizon
         if plan.bounds:
-            rows.append({**row, **span(plan)})
+            rows.append({**row, **span(plan, own)})
             continue
-        landed = [None] if plan.looks_back else list(range(plan.first.after + 1, plan.first.upto + 1))
+        landed = [None] if plan.looks_back else list(range(own.after + 1, own.upto + 1))
         rows += [{**row, "_landed_epoch": epoch} for epoch in landed]
     table = pa.Table.from_pylist([{name: row[name] for name in row if name not in SPAN.names} for row in rows])
     if "_landed_epoch" in table.column_names:  # of nothing but looks back no number is known
@@ -251,7 +253,8 @@ def recompute_sql(
     """Every row that `plans` release, with its place (publish, quarantine, drop): the columns of `compared`. Where the
     target has constraints, also a row of the place VIOLATION for each that a row violates."""
     again = any(plan.joined for plan in plans)
-    steps = {"_landed": _landed(insert, tables[insert.probe], views, again)}
+    steps = _united(insert, tables, views, again) if insert.branches else {}
+    steps = steps or {"_landed": _landed(insert.probe_alias, tables[insert.probe], insert, views, again)}
     last = "_landed"
     for number, join in enumerate(insert.joins):
         pins = [pin.epoch for plan in plans for pin in plan.pins if pin.table == join.build]
@@ -323,20 +326,52 @@ def _proved(insert: Insert) -> list[str]:
     ]
 
 
-def _landed(insert: Insert, probe: Table, views: Views, again: bool) -> str:
-    """The landed rows that each release takes; with `again`, also those that some of them take out of quarantine."""
+def _united(insert: Insert, tables: Mapping[str, Table], views: Views, again: bool) -> dict[str, str]:
+    """Steps up to `_landed`, of a UNION ALL: each branch through its queries, as a struct of the union's columns."""
+    steps, ends, united = dict[str, str](), list[str](), insert.united
+    assert united is not None
+    for number, branch in enumerate(insert.branches):
+        aliases = [*(step.alias for step in branch.steps), insert.probe_alias]
+        landed = _landed(aliases[0], tables[branch.table], insert, views, again, number)
+        last = f"_landed{number}"
+        steps[last] = f"SELECT *, true AS _in FROM ({landed})"
+        for place, step in enumerate(branch.steps):
+            before, last = last, f"_step{number}_{place}"
+            own = quoted(aliases[place])
+            kept = called_where("_in", step.kept or "true")
+            steps[f"{last}_in"] = f"SELECT * EXCEPT (_in), _in AND coalesce(({kept}), false) AS _in FROM {before}"
+            types = {column.name: column.spark_type for column in united.stored_columns if step is branch.steps[-1]}
+            guarded = [(name, f"CASE WHEN _in THEN {sql} END") for name, sql in step.columns]
+            fields = [
+                (name, f"CAST({text} AS {types[name]})" if name in types else text)
+                for name, text in ((name, called_where("_in", sql)) for name, sql in guarded)
+            ]
+            fields += [(name, "_in") for name in types if name not in dict(fields)]
+            made = ", ".join(f"{spark_string(name)}, {text}" for name, text in fields)
+            steps[last] = (
+                f"SELECT named_struct({made}) AS {quoted(aliases[place + 1])}, * EXCEPT ({own}) FROM {last}_in"
+            )
+        ends.append(f"SELECT * EXCEPT (_in) FROM {last}")
+    return {**steps, "_landed": " UNION ALL ".join(ends)}
+
+
+def _landed(alias: str, probe: Table, insert: Insert, views: Views, again: bool, number: int = 0) -> str:
+    """The landed rows of a branch that each release takes; with `again`, also those that some of them take out of
+    quarantine."""
     released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else RELEASABLE
+    begin = insert.splits_of(number)
+    split = f"concat({spark_string(begin)}, _p._split)" if begin else "_p._split"
     landed = (
-        f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(insert.probe_alias)}, _p._op, "
-        f"_p._epoch AS _probe_epoch, _p._split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
+        f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(alias)}, _p._op, "
+        f"_p._epoch AS _probe_epoch, {split} AS _split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
         f"timestamp_millis(_r._ms) AS _instant "
-        f"FROM {views.probe} _p JOIN {views.releases} _r "
-        f"ON _p._generation = _r._landed_generation AND ({released})"
+        f"FROM {views.probes[number]} _p JOIN {views.releases} _r "
+        f"ON _r._branch = {number} AND _p._generation = _r._landed_generation AND ({released})"
     )
-    return f"{landed} UNION ALL {_landed_again(probe, views)}" if again else landed
+    return f"{landed} UNION ALL {_landed_again(probe, views, split, number)}" if again else landed
 
 
-def _landed_again(probe: Table, views: Views) -> str:
+def _landed_again(probe: Table, views: Views, split: str, number: int) -> str:
     """SQL of the landed rows that a release out of quarantine took: a quarantined row names its landed row."""
     taken = (
         f"SELECT DISTINCT _q._probe_epoch, _q._op, _q._split, _q._offset, _l._in_generation, _l._in_epoch "
@@ -345,13 +380,13 @@ def _landed_again(probe: Table, views: Views) -> str:
     )
     placed = (
         f"SELECT _t._probe_epoch, _t._op, _t._split, _t._offset, _o.* FROM ({taken}) _t JOIN {views.releases} _o "
-        f"ON _o._in_epoch = _t._in_epoch AND _o._in_generation = _t._in_generation"
+        f"ON _o._in_epoch = _t._in_epoch AND _o._in_generation = _t._in_generation AND _o._branch = {number}"
     )
     return (
-        f"SELECT {_struct(probe, '_p')}, _p._op, _p._epoch, _p._split, _p._offset, unix_micros(_p._rowtime), "
+        f"SELECT {_struct(probe, '_p')}, _p._op, _p._epoch, {split}, _p._offset, unix_micros(_p._rowtime), "
         f"_r.* EXCEPT (_probe_epoch, _op, _split, _offset), timestamp_millis(_r._ms) "
-        f"FROM {views.probe} _p JOIN ({placed}) _r ON _p._generation = _r._landed_generation "
-        f"AND _p._epoch = _r._probe_epoch AND _p._op = _r._op AND _p._split = _r._split AND _p._offset = _r._offset"
+        f"FROM {views.probes[number]} _p JOIN ({placed}) _r ON _p._generation = _r._landed_generation "
+        f"AND _p._epoch = _r._probe_epoch AND _p._op = _r._op AND {split} = _r._split AND _p._offset = _r._offset"
     )
 
 
@@ -378,15 +413,8 @@ def _matched(
 
 def _guarded(insert: Insert, join: Join) -> Join:
     """The join, whose keys call functions only for rows that WHERE does not leave out."""
-    taken = all_of(term for term in _terms(insert)[0] if PREFIX not in term)
+    taken = all_of(term for term in insert.terms[0] if PREFIX not in term)
     return replace(join, keys=tuple(replace(key, probe=called_where(taken, key.probe)) for key in join.keys))
-
-
-def _terms(insert: Insert) -> tuple[list[str], list[str]]:
-    """The terms of WHERE that read the probe alone, and the rest."""
-    builds, terms = {join.alias for join in insert.joins}, insert.conditions
-    of_probe = [term.expression for term in terms if not term.aliases & builds]
-    return of_probe, [term.expression for term in terms if term.aliases & builds]
 
 
 def _latest(
@@ -439,12 +467,12 @@ def _latest(
 def _outcome(insert: Insert) -> str:
     """The outcome of a row, by its epoch's policy. The part of WHERE that reads the probe alone decides first, the rest
     of it last."""
-    event, terms = insert.time == "event", _terms(insert)
-    of_probe, met = all_of(terms[0]), ["_time IS NOT NULL"] if event else []
+    event, (of_probe, rest) = insert.time == "event", insert.terms
+    of_probe, met = all_of(of_probe), ["_time IS NOT NULL"] if event else []
     for number, join in enumerate(insert.joins):
         found = f"_why{number} IS NULL"
         met.append(found if join.kind == "INNER" else f"({found} OR _policy = 'publish')")
-    of_all = all_of(terms[1], " AND ".join([f"({of_probe})", *met]))
+    of_all = all_of(rest, " AND ".join([f"({of_probe})", *met]))
 
     def when(condition: str, kind: str, number: int, join: Join) -> str:
         reason = f"concat('{kind}:', _why{number}, {spark_string('@' + join.alias)})"

@@ -362,7 +362,7 @@ class Proof:
 
     @property
     def _tables(self) -> set[str]:
-        return {self.insert.probe, *self.insert.builds}
+        return {*self.insert.probes, *self.insert.builds}
 
     def unproved(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Unproved:
         """Epochs whose rows are no longer all there, or whose INSERT had another text; with the reason."""
@@ -380,12 +380,12 @@ class Proof:
             state: EpochState = "beyond retention"
             texts: list[str] = []
             joined = plan.pins if plan.reads[0] < plan.reads[1] else ()
-            for table, generation, after, upto, pin in [
-                (plan.probe, plan.first.generation, *plan.reads, None),
-                *((pin.table, pin.generation, 0, pin.epoch, pin) for pin in joined),
+            for table, generation, after, upto, pin, parts in [
+                *((item.table, item.generation, *plan.reads_of(item), None, item.parts) for item in plan.takes),
+                *((pin.table, pin.generation, 0, pin.epoch, pin, ()) for pin in joined),
             ]:
                 removed = reach(table, generation)
-                if pin is None and not plan.joined and not removed.asked_by(plan.first.parts):
+                if pin is None and not plan.joined and not removed.asked_by(parts):
                     after = max(after, removed.epoch or 0)  # of epochs that are gone it reads no row
                 number = sum(n for (g, e), n in gone[table].items() if g == generation and after < e <= upto)
                 if not number:
@@ -403,7 +403,7 @@ class Proof:
                 texts.append(f"{counted(number, 'row')} of {table} that it read {'is' if number == 1 else 'are'} gone")
             if texts:
                 why = ", and no retention has removed so many" if state == "rows lost" else ""
-                found[epoch.key] = (state, " and ".join(texts) + why)
+                found[epoch.key] = (state, " and ".join(dict.fromkeys(texts)) + why)
         return found
 
     def _gone(self, table: str, there: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
@@ -440,24 +440,26 @@ class Proof:
         """One row per epoch, place and kind: `_extra` (true: missing), `_rows`, `_keys`."""
         frames = {
             "releases": spark.createDataFrame(release_rows(self.insert, plans)),
-            "probe": Stream.of(self.lake, self.pipeline, self.insert.probe).rows(spark),
             "target": lake_rows.read(spark, self.lake.target_path(self.target)),
             "quarantine": lake_rows.read(spark, self.quarantine),
             "counted": spark.createDataFrame(_counted(batch)),
             "lots": spark.createDataFrame(lot_rows(plans)),
         }
+        for number, name in enumerate(self.insert.taken):
+            frames[f"probe{number}"] = Stream.of(self.lake, self.pipeline, name).rows(spark)
         for number, join in enumerate(self.insert.joins):
             frames[f"build{number}"] = Stream(self.lake, join.build).rows(spark)
             frames[f"pins{number}"] = spark.createDataFrame(pin_rows(join, number, plans))
         register(spark, self.insert.calls(self.pipeline.functions))
         with as_views(frames) as views:
             builds, pins = ([views[f"{kind}{n}"] for n in range(len(self.insert.joins))] for kind in ("build", "pins"))
+            probes = [views[f"probe{number}"] for number in range(len(self.insert.taken))]
             expected = recompute_sql(
                 self.insert,
                 self.target,
                 self.pipeline.tables,
                 plans,
-                Views(views["releases"], views["probe"], builds, pins, views["quarantine"], views["lots"]),
+                Views(views["releases"], probes, builds, pins, views["quarantine"], views["lots"]),
             )
             return spark.sql(self._difference_sql(plans, expected, views))
 
@@ -515,14 +517,16 @@ class Proof:
     # --- what belongs to no epoch ---------------------------------------------------------------------------------
 
     def _problems(self, counts: Counts, epochs: Sequence[ReleasedEpoch]) -> Iterator[str]:
-        upto, published = 0, [epoch for epoch in epochs if epoch.published]
-        line = [epoch for epoch in epochs if (epoch.published or epoch.replaced) and not epoch.plan.looks_back]
-        for epoch in sorted(line, key=lambda epoch: epoch.plan.first.after):
-            if epoch.plan.first.after != upto:
-                what = "left out" if epoch.plan.first.after > upto else "released twice"
-                low, high = sorted((epoch.plan.first.after, upto))
-                yield f"epochs {low + 1} to {high} of {self.insert.probe} were {what} before epoch {epoch.plan.epoch}"
-            upto = max(upto, epoch.plan.first.upto)
+        published = [epoch for epoch in epochs if epoch.published]
+        plans = [each.plan for each in epochs if (each.published or each.replaced) and not each.plan.looks_back]
+        for number, name in enumerate(self.insert.taken):
+            upto = 0
+            for plan, own in sorted(((plan, plan.takes[number]) for plan in plans), key=lambda pair: pair[1].after):
+                if own.after != upto:
+                    what = "left out" if own.after > upto else "released twice"
+                    low, high = sorted((own.after, upto))
+                    yield f"epochs {low + 1} to {high} of {name} were {what} before epoch {plan.epoch}"
+                upto = max(upto, own.upto)
         quarantined, taken = {(item.epoch, item.reason) for item in quarantined_in(epochs)}, set[tuple[int, str]]()
         for plan in (epoch.plan for epoch in published if epoch.plan.lots):
             own = {whole for whole in quarantined if any(lot.holds(*whole) for lot in plan.lots)}

@@ -58,6 +58,10 @@ def _modulo(call: Call) -> str:
     return modulo(*call.arguments)
 
 
+_OF_ONE = """
+    SQRT LN LOG10 LOG2 EXP SIN COS TAN COT ASIN ACOS ATAN SINH COSH TANH ASINH ACOSH ATANH CBRT DEGREES RADIANS
+"""
+
 FUNCTIONS = (
     Function(("ABS",), (NUMBER,), same(0), "abs({0})"),
     Function(("ROUND",), (NUMBER, WHOLE), _rounded_type, _round, least=1),
@@ -68,32 +72,7 @@ FUNCTIONS = (
     Function(("POWER",), (NUMBER, NUMBER), DOUBLE, "power({0}, {1})"),
     Function(("LOG",), (NUMBER, NUMBER), DOUBLE, "log({all})", least=1),
     Function(("ATAN2",), (NUMBER, NUMBER), DOUBLE, "atan2({0}, {1})"),
-    *(
-        Function((name,), (NUMBER,), DOUBLE, f"{name.lower()}({{0}})")
-        for name in (
-            "SQRT",
-            "LN",
-            "LOG10",
-            "LOG2",
-            "EXP",
-            "SIN",
-            "COS",
-            "TAN",
-            "COT",
-            "ASIN",
-            "ACOS",
-            "ATAN",
-            "SINH",
-            "COSH",
-            "TANH",
-            "ASINH",
-            "ACOSH",
-            "ATANH",
-            "CBRT",
-            "DEGREES",
-            "RADIANS",
-        )
-    ),
+    *(Function((name,), (NUMBER,), DOUBLE, f"{name.lower()}({{0}})") for name in _OF_ONE.split()),
     Function(("PI",), (), DOUBLE, "pi()"),
     Function(("E",), (), DOUBLE, "e()"),
     Function(("BIN",), (WHOLE,), STRING, "bin({0})"),

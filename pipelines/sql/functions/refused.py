@@ -24,40 +24,16 @@ AGAIN_OTHERWISE = {
 }
 """Functions whose value depends on when, or how often, a query runs, with what to use instead."""
 
-AGGREGATES = frozenset(
-    [
-        "APPROX_COUNT_DISTINCT",
-        "ARRAY_AGG",
-        "AVG",
-        "COLLECT",
-        "COUNT",
-        "CUME_DIST",
-        "DENSE_RANK",
-        "FIRST_VALUE",
-        "GROUPING",
-        "GROUPING_ID",
-        "GROUP_ID",
-        "JSON_ARRAYAGG",
-        "JSON_OBJECTAGG",
-        "LAG",
-        "LAST_VALUE",
-        "LEAD",
-        "LISTAGG",
-        "MAX",
-        "MIN",
-        "NTILE",
-        "PERCENTILE",
-        "PERCENT_RANK",
-        "RANK",
-        "ROW_NUMBER",
-        "STDDEV_POP",
-        "STDDEV_SAMP",
-        "SUM",
-        "VARIANCE",
-        "VAR_POP",
-        "VAR_SAMP",
-    ]
-)
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+AGGREGATES = _words("""
+    APPROX_COUNT_DISTINCT ARRAY_AGG AVG COLLECT COUNT CUME_DIST DENSE_RANK FIRST_VALUE GROUPING GROUPING_ID
+    GROUP_ID JSON_ARRAYAGG JSON_OBJECTAGG LAG LAST_VALUE LEAD LISTAGG MAX MIN NTILE PERCENTILE PERCENT_RANK RANK
+    ROW_NUMBER STDDEV_POP STDDEV_SAMP SUM VARIANCE VAR_POP VAR_SAMP
+""")
 
 WINDOWS = frozenset(["CUMULATE", "HOP", "SESSION", "TUMBLE", "HOP_END", "HOP_START", "TUMBLE_END", "TUMBLE_START"])
 
@@ -70,44 +46,12 @@ DDL_ONLY = {
 }
 """Functions that are only allowed in one place of a CREATE TABLE."""
 
-ABSENT = frozenset(
-    [
-        "ARRAY_APPEND",
-        "ARRAY_CONCAT",
-        "ARRAY_EXCEPT",
-        "ARRAY_INTERSECT",
-        "ARRAY_JOIN",
-        "ARRAY_POSITION",
-        "ARRAY_PREPEND",
-        "ARRAY_REMOVE",
-        "ARRAY_SLICE",
-        "ARRAY_SORT",
-        "ARRAY_UNION",
-        "ELEMENT",
-        "ELT",
-        "INITCAP",
-        "IS_ALPHA",
-        "IS_DECIMAL",
-        "IS_DIGIT",
-        "JSON",
-        "JSON_ARRAY",
-        "JSON_EXISTS",
-        "JSON_OBJECT",
-        "JSON_QUERY",
-        "JSON_QUOTE",
-        "JSON_STRING",
-        "JSON_UNQUOTE",
-        "MAP_ENTRIES",
-        "MAP_FROM_ARRAYS",
-        "MAP_UNION",
-        "PARSE_JSON",
-        "PRINTF",
-        "REGEXP_EXTRACT_ALL",
-        "TRUNCATE",
-        "TRY_PARSE_JSON",
-        "TYPEOF",
-    ]
-)
+ABSENT = _words("""
+    ARRAY_APPEND ARRAY_CONCAT ARRAY_EXCEPT ARRAY_INTERSECT ARRAY_JOIN ARRAY_POSITION ARRAY_PREPEND ARRAY_REMOVE
+    ARRAY_SLICE ARRAY_SORT ARRAY_UNION ELEMENT ELT INITCAP IS_ALPHA IS_DECIMAL IS_DIGIT JSON JSON_ARRAY
+    JSON_EXISTS JSON_OBJECT JSON_QUERY JSON_QUOTE JSON_STRING JSON_UNQUOTE MAP_ENTRIES MAP_FROM_ARRAYS MAP_UNION
+    PARSE_JSON PRINTF REGEXP_EXTRACT_ALL TRUNCATE TRY_PARSE_JSON TYPEOF
+""")
 """Built-in functions of Flink that this dialect does not have (yet). Spark has some of the same name (INITCAP,
 ARRAY_UNION, TYPEOF), which are not known to mean the same."""
 

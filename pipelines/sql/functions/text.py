@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tidegate.pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
 from tidegate.pipelines.syntax.types import (
     BIGINT,
@@ -21,16 +23,54 @@ def _trim(call: Call) -> str:
     return f"trim({call.units[0]} {call.sqls[0]} FROM {call.sqls[1]})"
 
 
+def _substring(call: Call) -> str:
+    """In Flink nothing begins in front of a text, and no length is negative."""
+    sql, (text, *numbers) = f"substring({', '.join(call.sqls)})", call.sqls
+    if all(isinstance(value.constant, int) and value.constant >= 0 for value in call.arguments[1:]):
+        return sql
+    negative = f"WHEN {numbers[1]} < 0 THEN NULL " if len(numbers) > 1 else ""
+    return f"CASE {negative}WHEN char_length({text}) + {numbers[0]} < 0 THEN '' ELSE {sql} END"
+
+
+def _overlay(call: Call) -> str:
+    """In Flink a text that does not begin there stays as it is, and what is put over no character ends it."""
+    (text, other, start, *size), all_there = call.sqls, " AND ".join(f"{sql} IS NOT NULL" for sql in call.sqls[1:])
+    cases = f"WHEN ({start} < 1 OR {start} > char_length({text})) AND {all_there} THEN {text}"
+    if size:
+        cases += f" WHEN {size[0]} < 1 THEN concat(left({text}, {start} - 1), {other})"
+    return f"CASE {cases} ELSE overlay({', '.join(call.sqls)}) END"
+
+
+def _locate(call: Call) -> str:
+    """A place in front of the text is its beginning in Flink, and NULL is no place."""
+    first, text, *start = call.sqls
+    if not start:
+        return f"locate({first}, {text})"
+    return f"CASE WHEN {start[0]} IS NOT NULL THEN locate({first}, {text}, IF({start[0]} < 1, 1, {start[0]})) END"
+
+
 def _regexp_extract(call: Call) -> str:
     text, pattern, *group = call.sqls
     # Flink: the whole match unless a group is asked for, NULL where there is no match.
     return f"CASE WHEN {text} RLIKE {pattern} THEN regexp_extract({text}, {pattern}, {group[0] if group else '0'}) END"
 
 
+def _regexp_replace(call: Call) -> str:
+    """What is written in the place of matches is plain text in Flink; Spark reads `$1` and backslashes in it."""
+    text, pattern, written = call.sqls
+    constant = call.arguments[2].constant
+    if isinstance(constant, str):
+        written = spark_string(re.sub(r"([\\$])", r"\\\1", constant))
+    else:
+        for sign in ("\\", "$"):
+            written = f"replace({written}, {spark_string(sign)}, {spark_string(chr(92) + sign)})"
+    return f"regexp_replace({text}, {pattern}, {written})"
+
+
 def _split_index(call: Call) -> str:
     text, delimiter, index = call.sqls
     literally = f"concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')})"
-    return f"CASE WHEN {index} >= 0 THEN get(split({text}, {literally}, -1), {index}) END"
+    return f"CASE WHEN {index} >= 0 AND {text} <> '' THEN get(split({text}, {literally}, -1), {index}) END"
 
 
 def _split(call: Call) -> str:
@@ -82,12 +122,14 @@ FUNCTIONS = (
     Function(("OCTET_LENGTH",), (TEXT_OR_OCTETS,), INT, "octet_length({0})"),
     Function(("CONCAT",), (TEXT,), STRING, "concat({all})", variadic=True),
     Function(("CONCAT_WS",), (TEXT, TEXT), STRING, "concat_ws({all})", variadic=True),
-    Function(("SUBSTRING", "SUBSTR"), (TEXT, WHOLE, WHOLE), STRING, "substring({all})", least=2),
+    Function(("SUBSTRING", "SUBSTR"), (TEXT, WHOLE, WHOLE), STRING, _substring, least=2),
     Function(("TRIM",), (TEXT, TEXT), STRING, _trim, usage="TRIM([BOTH | LEADING | TRAILING] [STRING] FROM STRING)"),
     Function(("LTRIM",), (TEXT,), STRING, "ltrim({0})"),
     Function(("RTRIM",), (TEXT,), STRING, "rtrim({0})"),
-    Function(("LPAD",), (TEXT, WHOLE, TEXT), STRING, "lpad({all})"),
-    Function(("RPAD",), (TEXT, WHOLE, TEXT), STRING, "rpad({all})"),
+    *(
+        Function((name,), (TEXT, WHOLE, TEXT), STRING, f"CASE WHEN {{1}} >= 0 AND {{2}} <> '' THEN {name}({{all}}) END")
+        for name in ("LPAD", "RPAD")
+    ),
     Function(("LEFT",), (TEXT, WHOLE), STRING, "left({0}, {1})"),
     Function(("RIGHT",), (TEXT, WHOLE), STRING, "right({0}, {1})"),
     Function(("REPEAT",), (TEXT, WHOLE), STRING, "repeat({0}, {1})"),
@@ -98,17 +140,17 @@ FUNCTIONS = (
         ("OVERLAY",),
         (TEXT, TEXT, WHOLE, WHOLE),
         STRING,
-        "overlay({all})",
+        _overlay,
         least=3,
         usage="OVERLAY(STRING PLACING STRING FROM integer [FOR integer])",
     ),
     Function(("POSITION",), (TEXT, TEXT), INT, "locate({0}, {1})", usage="POSITION(STRING IN STRING)"),
-    Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, "locate({all})", least=2),
+    Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, _locate, least=2),
     Function(("INSTR",), (TEXT, TEXT), INT, "instr({0}, {1})"),
     Function(("STARTSWITH",), (TEXT, TEXT), BOOLEAN, "startswith({0}, {1})"),
     Function(("ENDSWITH",), (TEXT, TEXT), BOOLEAN, "endswith({0}, {1})"),
     Function(("REGEXP",), (TEXT, TEXT), BOOLEAN, "({0} RLIKE {1})"),
-    Function(("REGEXP_REPLACE",), (TEXT, TEXT, TEXT), STRING, "regexp_replace({all})"),
+    Function(("REGEXP_REPLACE",), (TEXT, TEXT, TEXT), STRING, _regexp_replace),
     Function(("REGEXP_EXTRACT",), (TEXT, TEXT, WHOLE), STRING, _regexp_extract, least=2),
     Function(("SPLIT_INDEX",), (TEXT, TEXT, WHOLE), STRING, _split_index),
     Function(("SPLIT",), (TEXT, TEXT), _STRINGS, _split),

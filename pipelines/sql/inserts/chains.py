@@ -93,8 +93,6 @@ class Chains:
 
 def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
     """Why no statement can read the target of an INSERT, and what to do instead; None if one can."""
-    if isinstance(writer, ProcessInsert):
-        return f"{table.name} is written by windows, and no INSERT can read it yet", read_back(table.name)
     assert writer.tree is not None
     probe = writer.tree.scan.declared
     if not probe.only_grows:
@@ -108,6 +106,8 @@ def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
     if spec is None or _carries(writer, probe.table, spec):
         return None
     what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
+    if isinstance(writer, ProcessInsert):
+        return what, f"leave it out, and read {table.name} by PROCTIME(): a window's row comes once it is emitted"
     if own is None:
         return what, f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
     return what, f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"

@@ -13,13 +13,14 @@ from sqlglot import exp
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.chains import Chains
 from tidegate.pipelines.sql.inserts.joins import JoinCompiler
+from tidegate.pipelines.sql.inserts.unions import united
 from tidegate.pipelines.sql.model import Condition
 from tidegate.pipelines.sql.roles import Use
 from tidegate.pipelines.sql.scope import CALLED_NOW, InsertScope, Relation, check_table_name, unused
 from tidegate.pipelines.sql.tables.source_columns import is_call
 from tidegate.pipelines.sql.tables.table import PROCTIMES
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.tree import Column, Declared, Filter, Node, Project, Scan, TemporalJoin
+from tidegate.pipelines.sql.tree import Column, Declared, Filter, Node, Project, Scan, TemporalJoin, Union
 from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Name, Query, SelectItem, TableUse, View
@@ -142,6 +143,8 @@ class Binder:
         """The tree of a query whose probe is called `alias` in SQL. `top`: that of the INSERT itself, whose names are
         those of SQL."""
         around = self.with_views(query, around)
+        if query.more:
+            return self._union(query, around, alias)
         if top:
             self._taken.update(folded(use.name.text) for use in (query.probe, *(join.build for join in query.joins)))
         node, probe = self.probe(query.probe, around, alias, top=top)
@@ -167,6 +170,16 @@ class Binder:
         self.all_read(query)
         numbered = (replace(each, name=each.name or f"EXPR${place}") for place, each in enumerate(made))
         return Project(node, tuple(numbered))
+
+    def _union(self, query: Query, around: Mapping[str, Named], alias: str | None) -> Project:
+        """The tree of the queries of a UNION ALL."""
+        base = self._base(alias or "union", alias is not None)
+        queries = (replace(query, views=(), more=()), *query.more)
+        branches = [self._nested(each, around, None) for each in queries]
+        branches[0] = self._renamed(branches[0], None, Name("", query.span))
+        self.all_read(query)
+        union = united(self.source, queries, branches, base)
+        return Project(union, union.columns)
 
     def with_views(self, query: Query, around: Mapping[str, Named]) -> Mapping[str, Named]:
         """What a query may name: `around`, and the queries of its WITH."""
@@ -278,6 +291,9 @@ class Binder:
         """A view that is joined: of one table, whose columns it may name anew and whose rows it may filter."""
         uses = len(self.uses)
         node = self._named(named, use, base)
+        if isinstance(node.scan, Union):
+            what, hint = f"{use.table.text} is a UNION ALL, so it cannot be a build side", "join each of its tables"
+            raise self.source.error(use.table.span, what, hint, named.view.name.span)
         if node.joins:
             what = f"{use.table.text} joins tables, so it cannot be a build side"
             hint = f"join {node.scan.declared.table.name} itself, and then what the view joins"

@@ -11,15 +11,15 @@ from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.inserts.queries import Binder
 from tidegate.pipelines.sql.model import Insert, Projection
 from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
+from tidegate.pipelines.sql.tree import KEPT, Condition, Declared, Node, Union
 from tidegate.pipelines.sql.tree import Column as OutputColumn
-from tidegate.pipelines.sql.tree import Declared, Node
 from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import SqlError, suggest
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
-from tidegate.pipelines.syntax.types import Kind
+from tidegate.pipelines.syntax.types import Kind, quoted
 
 NOT_FROM_THE_ENVIRONMENT = ("gate.on-unmatched", "gate.proof", "path")
 """Options of a target that are read where no environment is."""
@@ -70,21 +70,27 @@ class InsertStatement:
 
     def compiled(self, target: Table, tree: Node) -> Insert:
         """The INSERT of the rows of `tree` into `target`."""
+        scan, conditions = tree.scan, tree.conditions
+        united, branches = (scan.declared.table, scan.taken) if isinstance(scan, Union) else (None, ())
+        if any(branch.filters for branch in branches):
+            conditions = (Condition(f"{quoted(scan.alias)}.{quoted(KEPT)}", frozenset({scan.alias})), *conditions)
         return Insert(
             id=target.options.get("insert.id", target.name),
             target=target.name,
             probe=tree.scan.declared.table.name,
             probe_alias=tree.scan.alias,
             joins=tree.joins,
-            where=" AND ".join(condition.expression for condition in tree.conditions) or None,
+            where=" AND ".join(condition.expression for condition in conditions) or None,
             projections=self._projections(target, tree.columns),
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
-            conditions=tree.conditions,
+            conditions=conditions,
             constraints=severest_first(target.constraints),
             proof=target.options.get("gate.proof") == "columns",
             views=tuple(view.written for view in self.binder.views.values()),
             tree=tree,
+            united=united,
+            branches=branches,
         )
 
     def _projections(self, target: Table, outputs: Sequence[OutputColumn]) -> tuple[Projection, ...]:

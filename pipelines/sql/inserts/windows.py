@@ -26,7 +26,7 @@ from tidegate.pipelines.sql.inserts.window_call import WindowCallCompiler, Windo
 from tidegate.pipelines.sql.model import Condition, Insert, ProcessInsert
 from tidegate.pipelines.sql.scope import InsertScope, Relation, unused
 from tidegate.pipelines.sql.translate import Translator
-from tidegate.pipelines.sql.tree import Column, Filter, Node, WindowAggregate
+from tidegate.pipelines.sql.tree import Column, Filter, Node, Union, WindowAggregate
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Span
@@ -144,6 +144,9 @@ class WindowedCompiler:
         """Raise SqlError for rows that have no windows."""
         declared, at, of = rows.scan.declared, self.statement.probe.table.span, relation.defined
         name = declared.table.name
+        if isinstance(rows.scan, Union):
+            hint = "INSERT INTO a table of its own what UNION ALL gives, and write the windows over that"
+            raise self._error(at, f"windows are of one table, and these rows are of {name}", hint, of)
         if not declared.only_grows:
             what = f"{name} ({declared.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(at, what, "aggregate a table that only grows", of)

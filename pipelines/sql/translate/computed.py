@@ -4,6 +4,7 @@ and why some cannot be called.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import exp
@@ -19,7 +20,7 @@ from tidegate.pipelines.sql.coercion import (
     converted,
     narrowed,
 )
-from tidegate.pipelines.sql.functions import FUNCTIONS, Call
+from tidegate.pipelines.sql.functions import FUNCTIONS, Call, patterns
 from tidegate.pipelines.sql.functions.refused import (
     ABSENT,
     AGAIN_OTHERWISE,
@@ -30,7 +31,6 @@ from tidegate.pipelines.sql.functions.refused import (
     WINDOWS,
     WINDOWS_STAND,
 )
-from tidegate.pipelines.sql.functions.similar import NoPattern, regular_expression
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
 from tidegate.pipelines.sql.values import Value, integer_value, null_value
 from tidegate.pipelines.syntax.source import Span
@@ -159,10 +159,10 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
             walker.refuse(span, "the escape is one character", "for example LIKE '50!%' ESCAPE '!'")
     operator = "SIMILAR TO" if isinstance(tree, exp.SimilarTo) else "LIKE"
     text, pattern = _strings(walker, tree, span, operator)
-    if operator == "SIMILAR TO":
-        return _similar(walker, text, pattern, escape, place(tree.expression) or span)
-    word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
-    sql = pattern.sql
+    word, sql = "NOT LIKE" if tree.args.get("negate") else "LIKE", pattern.sql
+    if operator == "SIMILAR TO" or (isinstance(pattern.constant, str) and "_" in pattern.constant):
+        found = _matched(walker, text, pattern, escape, operator, place(tree.expression) or span)
+        return replace(found, sql=f"(NOT {found.sql})") if word == "NOT LIKE" else found
     if escape is not None:
         sql = f"{sql} ESCAPE {spark_string(escape)}"
     elif isinstance(pattern.constant, str):
@@ -174,13 +174,14 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     return Value(f"({text.sql} {word} {sql})", BOOLEAN, aliases=text.aliases | pattern.aliases)
 
 
-def _similar(walker: Walker, text: Value, pattern: Value, escape: str | None, span: Span) -> Value:
+def _matched(walker: Walker, text: Value, pattern: Value, escape: str | None, operator: str, span: Span) -> Value:
+    """The same by a regular expression: Spark's LIKE takes the end of a line for `_`, Flink's does not."""
     if not isinstance(pattern.constant, str):
         walker.refuse(span, "the pattern of SIMILAR TO is a constant", "REGEXP takes any expression for its pattern")
     try:
-        regex = regular_expression(pattern.constant, escape)
-    except NoPattern as problem:
-        walker.refuse(span, f"this is no pattern: {problem}", "for example name SIMILAR TO '(a|b)%[0-9]'")
+        regex = (patterns.like if operator == "LIKE" else patterns.similar)(pattern.constant, escape or "")
+    except patterns.NoPattern as problem:
+        walker.refuse(span, f"this is no pattern: {problem}", f"for example name {operator} 'a%'")
     return Value(f"({text.sql} RLIKE {spark_string(regex)})", BOOLEAN, aliases=text.aliases)
 
 

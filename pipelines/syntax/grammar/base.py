@@ -180,19 +180,8 @@ class TokenReader(parser.Parser):
         return spanned(node, self.since(first))
 
 
-SIMPLE = {
-    "BOOLEAN": Kind.BOOLEAN,
-    "TINYINT": Kind.TINYINT,
-    "SMALLINT": Kind.SMALLINT,
-    "INT": Kind.INT,
-    "INTEGER": Kind.INT,
-    "BIGINT": Kind.BIGINT,
-    "FLOAT": Kind.FLOAT,
-    "DOUBLE": Kind.DOUBLE,
-    "STRING": Kind.STRING,
-    "BYTES": Kind.BYTES,
-    "DATE": Kind.DATE,
-}
+_SIMPLE = "BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE STRING BYTES DATE"
+SIMPLE = {word: Kind[word] for word in _SIMPLE.split()} | {"INTEGER": Kind.INT}
 DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 SIZED = {
     "CHAR": Kind.CHAR,

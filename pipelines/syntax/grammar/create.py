@@ -9,7 +9,8 @@ from sqlglot import Token, TokenType
 
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.grammar.base import NAMES
-from tidegate.pipelines.syntax.grammar.expressions import UNITS, ExpressionGrammar
+from tidegate.pipelines.syntax.grammar.calls import UNITS
+from tidegate.pipelines.syntax.grammar.expressions import ExpressionGrammar
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
     ColumnDefinition,

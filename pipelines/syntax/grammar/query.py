@@ -109,7 +109,7 @@ REFUSED_CLAUSES = {
     TokenType.LIMIT: ("LIMIT", "a stream goes on: limit the source, or what is read from the target"),
     TokenType.OFFSET: ("OFFSET", "a stream goes on: limit what is read from the target"),
     TokenType.FETCH: ("FETCH", "a stream goes on: limit what is read from the target"),
-    TokenType.UNION: ("UNION", INSERT_EACH),
+    TokenType.UNION: ("UNION", "write UNION ALL: it gives every row of both, and keeps none to compare it with"),
     TokenType.INTERSECT: ("INTERSECT", INSERT_EACH),
     TokenType.EXCEPT: ("EXCEPT", INSERT_EACH),
     TokenType.TABLE_SAMPLE: ("TABLESAMPLE", "filter with WHERE"),
@@ -119,12 +119,16 @@ CLAUSES_ELSEWHERE = ("ANTI", "ASOF", "PIVOT", "QUALIFY", "SAMPLE", "SEMI", "UNPI
 """Words behind a table that begin a clause elsewhere: as a name without AS each would change what is meant."""
 REFUSED_JOINS = ("RIGHT", "FULL", "CROSS", "NATURAL")
 JOINS = "use INNER JOIN or LEFT JOIN"
+ELEMENTS = "a row of the probe stays one row: take elements by their places, x[1], or make rows in a process function"
+QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
+"""With what a query begins."""
 
 
 class QueryGrammar(WindowGrammar):
     """INSERT INTO target [(columns)] query, and CREATE [TEMPORARY] VIEW name [(columns)] AS query, where a query is
-    [WITH name AS (query), …] SELECT items FROM probe joins [WHERE condition], or SELECT items FROM a window's table
-    function [WHERE condition] GROUP BY expressions [HAVING condition]."""
+    [WITH name AS (query), …] select [UNION ALL select …], and select is SELECT items FROM probe joins [WHERE
+    condition], a query in brackets, or SELECT items FROM a window's table function [WHERE condition] GROUP BY
+    expressions [HAVING condition]."""
 
     def insert(self, first: Token) -> InsertInto:
         """Read what follows INSERT."""
@@ -164,7 +168,8 @@ class QueryGrammar(WindowGrammar):
 
     def _names(self) -> tuple[Name, ...] | None:
         """[(names of columns)]."""
-        return tuple(self.listed(self._column_name)) if self._curr.token_type == TokenType.L_PAREN else None
+        named = self._curr.token_type == TokenType.L_PAREN and self._next.token_type not in QUERIES
+        return tuple(self.listed(self._column_name)) if named else None
 
     def _column_name(self) -> Name:
         if self.watermark_is_next():
@@ -177,14 +182,27 @@ class QueryGrammar(WindowGrammar):
         return name
 
     def query(self) -> Query:
-        """Read [WITH …] SELECT …, to the end of it."""
+        """Read [WITH …] SELECT … [UNION ALL …], to the end of it."""
         views: tuple[View, ...] = ()
         if self.take("WITH"):
             self.refuse_next(
                 "RECURSIVE", what="WITH RECURSIVE", hint="a query that reads itself has no end: leave it out"
             )
             views = tuple(self.several(self._named))
+        first, more = self._select(), list[Query]()
+        while self._curr.token_type == TokenType.UNION and self._next.token_type == TokenType.ALL:
+            self._advance(2)
+            more.append(self._select())
+        self._end_of_select()
+        return replace(first, views=views, more=tuple(more))
+
+    def _select(self) -> Query:
         select = self._curr
+        if select.token_type == TokenType.L_PAREN:
+            query = self._in_brackets_query()
+            span = self.since(select)
+            use = TableUse(Name("", span), None, query=query)
+            return Query((), (SelectItem(span),), use, (), None, query.span)
         self.need("SELECT")
         items = self._items()
         span = self.since(select)
@@ -195,8 +213,7 @@ class QueryGrammar(WindowGrammar):
             joins.append(join)
         where = self.scalar() if self.take("WHERE") else None
         groups, grouped, having = self.grouping() if window is not None else ((), None, None)
-        self._end_of_select()
-        return Query(views, items, probe, tuple(joins), where, span, window, groups, grouped, having)
+        return Query((), items, probe, tuple(joins), where, span, window, groups, grouped, having)
 
     def _named(self) -> View:
         first = self._curr
@@ -275,13 +292,14 @@ class QueryGrammar(WindowGrammar):
         functions = f"table functions in {clause} are not supported"
         if kind == TokenType.L_PAREN:
             first = self._curr
-            if clause == "FROM" and self._next.token_type in (TokenType.SELECT, TokenType.WITH):
+            if clause == "FROM" and self._next.token_type in QUERIES:
                 query = self._in_brackets_query()
                 return TableUse(Name("", self.since(first)), None, query=query)
             hint = hint if clause == "FROM" else "CREATE VIEW name AS SELECT …, and join the view by its name"
             self.refuse(self.here(), f"subqueries in {clause} are not supported", hint)
         if kind == TokenType.LATERAL or (self.word("TABLE") and self._next.token_type == TokenType.L_PAREN):
             self.refuse(self.here(), functions, hint)
+        self.refuse_next("UNNEST", hint=ELEMENTS, behind=TokenType.L_PAREN)
         name = self.table_name()
         if self._curr.token_type == TokenType.L_PAREN:
             self.refuse(name.span, functions, hint)
@@ -297,6 +315,7 @@ class QueryGrammar(WindowGrammar):
 
     def _join(self) -> TemporalJoin | None:
         first = self._curr
+        self.refuse_next("CROSS", "JOIN", "UNNEST", what="CROSS JOIN UNNEST", hint=ELEMENTS)
         for word in REFUSED_JOINS:
             self.refuse_next(word, what=f"{word} JOIN", hint=JOINS)
         kind = "INNER"

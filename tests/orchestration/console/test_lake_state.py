@@ -61,6 +61,7 @@ def test_an_epoch_that_nobody_finishes_is_named(tmp_path: Path) -> None:
     rows = handmade(tmp_path / "lake")
     rows.planned(1, 0, 1)
     rows.begun(rows.probe, 4, 0)
+    assert looked(rows.lake, pipeline("block")).unfinished == {"click_event": 4, "enriched_click": 1}
     unfinished = shown(rows, 5 * MINUTE)
     assert "\nclick_event: epoch 4 is not finished, and nobody works on it." in unfinished
     assert "enriched_click: epoch 1 is not finished, and nobody works on it." in unfinished

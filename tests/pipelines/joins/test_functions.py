@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.runtime.plays import at_ms, moment, prove, taken_up
 from tidegate.pipelines.functions import PREFIX, all_of, called_where
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.testing import Harness
 
@@ -63,7 +65,7 @@ def seen(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((row["n"], row["tenfold"], row["words"], row["share"], row["city"]) for row in rows)
 
 
-@pytest.mark.parametrize(("policy", "kind"), [("publish", "LEFT"), ("quarantine", "INNER")])
+@pytest.mark.parametrize(("policy", "kind"), at_length([("publish", "LEFT"), ("quarantine", "INNER")]))
 def test_select_on_and_where_call_functions_over_views_for_rows_that_are_still_there(
     spark: SparkSession, tmp_path: Path, policy: str, kind: str
 ) -> None:
@@ -107,6 +109,11 @@ def test_select_on_and_where_call_functions_over_views_for_rows_that_are_still_t
     assert caught.value.next_command.startswith("write the function that fails anew under another name")
     stop.unlink()
     assert seen(harness.advance()) == [(3, 30, "ann", 1 / 3, "Rome"), (7, 70, "ann", 1 / 7, "Rome")]
+    if policy == "quarantine":
+        harness.push("shops", [{"id": -1, "city": "Bern"}])
+        harness.advance()
+        harness.runner.out_of_quarantine("sink", Asked())
+        assert (5, 50, "cy", 0.2, "Bern") in seen(harness.published("sink"))
     prove(harness)
 
 

@@ -15,10 +15,12 @@ def taken(table: str, after: int, upto: int, rows: int = 0, earlier: int = 0, *,
     return Taken(table, 1, after, upto, rows, earlier, all_of(after, upto), loaded=loaded)
 
 
-def release(insert: str, epoch: int, *takes: Taken, bounds: Bounds | None = None, **given: Any) -> ReleasePlan:
-    """An epoch that takes this, in event time where there are `bounds`."""
+def release(
+    insert: str, epoch: int, *takes: Taken, bounds: Bounds | None = None, since: int = 0, **given: Any
+) -> ReleasePlan:
+    """An epoch that takes this, in event time where there are `bounds`: no row waited up to `since`."""
     if bounds is not None:
-        takes = tuple(replace(item, fresh=bounds.takes(item.after, item.upto)) for item in takes)
+        takes = tuple(replace(item, since=since).between(bounds) for item in takes)
     ordinary: dict[str, Any] = {"kind": "release", "instant": 0, "pins": (), "computes": ""}
     ordinary["on_unmatched"] = "quarantine"
     return ReleasePlan(insert=insert, epoch=epoch, takes=takes, bounds=bounds, **{**ordinary, **given})

@@ -56,7 +56,7 @@ def target(name: str, columns: str, options: str = "") -> str:
 
 
 def script(time: str) -> str:
-    """Five statements, the last one first: clicks -> clean -> named -> rated -> seen, and named -> tally."""
+    """Six statements, the last one first: clicks -> clean -> named -> rated -> seen, and named -> tally -> busy."""
     return (
         BUILDS
         + CLICKS
@@ -65,6 +65,8 @@ def script(time: str) -> str:
         + target("rated", "u INT, r INT, ", ", 'gate.on-unmatched' = 'publish'")
         + f"CREATE TABLE seen (id INT, u INT, r INT) {WITH};\n"
         + f"CREATE TABLE tally (u INT, closed TIMESTAMP(3), n BIGINT) {WITH};\n"
+        + f"CREATE TABLE busy (u INT, n BIGINT) {WITH};\n"
+        + "INSERT INTO busy SELECT u, n FROM tally WHERE n > 1;\n"
         + "INSERT INTO tally SELECT u, window_end, COUNT(*) FROM TABLE(TUMBLE(TABLE named, DESCRIPTOR(ts), "
         + "INTERVAL '0.02' SECONDS)) GROUP BY window_start, window_end, u;\n"
         + "INSERT INTO seen SELECT id, u, r FROM rated;\n"
@@ -76,7 +78,7 @@ def script(time: str) -> str:
     )
 
 
-INSERTS = ("clean", "named", "tally", "rated", "seen")
+INSERTS = ("clean", "named", "tally", "busy", "rated", "seen")
 WIDTH = 20
 """The windows of `tally`, in ms."""
 POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
@@ -220,6 +222,9 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
     assert {name: rows(harness, name) for name in COLUMNS} == {name: expected[name] for name in COLUMNS}
     counted = sorted((row["u"], row["closed"], row["n"]) for row in harness.published("tally"))
     assert counted == tallied(harness)
+    assert sorted((row["u"], row["n"]) for row in harness.published("busy")) == sorted(
+        (user, number) for user, _, number in counted if number > 1
+    )
     lost = sorted(((row["id"], row["k"]) for row in harness.quarantined("named")), key=repr)
     assert lost == expected["lost"]
     assert reached(harness, "rated") == at_ms(10_000)

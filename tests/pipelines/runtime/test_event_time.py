@@ -254,8 +254,8 @@ def test_a_release_looks_at_the_files_that_may_hold_a_releasable_row_and_at_no_o
         play.order(2 * epoch + 1, "EUR", 1000 if epoch == 3 else 10 * epoch)  # one waits, from the fourth epoch on
         play.upto(rates=10 * epoch + 5, orders=10 * epoch + 5)
     plan = play.plan
-    assert (plan.first.upto, plan.since) == (12, 3)  # nothing of the first three epochs waits
-    files = plan.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
+    assert (plan.first.upto, plan.first.since) == (12, 3)  # nothing of the first three epochs waits
+    files = plan.first.releasable.rows(spark, play.harness.lake.table_path("orders")).inputFiles()
     assert {Path(file).parent.name.rpartition("-")[0] for file in files} <= {"g1-e4", "g1-e12"}
     assert play.upto(rates=2000, orders=2000) == [(7, 100)]
     play.prove()

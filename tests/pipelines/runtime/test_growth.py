@@ -303,7 +303,7 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         with decoded(monkeypatch) as rows:
             epochs = newest_epochs(lake, made.insert.id, lake.target_path(made.target), 30)
             assert left_waiting(lake, epochs) == expected
-            waits_for(lake, made.pipeline, made.insert)
+            waits_for(lake, made.pipeline, made.insert, "clicks")
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves

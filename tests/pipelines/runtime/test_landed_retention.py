@@ -196,14 +196,14 @@ def test_rows_that_wait_for_their_time_stay_however_old(tmp_path: Path) -> None:
     assert (hand.remove(), hand.there) == ((3, ""), [3, 4, 5])
     reason = "no row may go: converted has come no further"
     assert hand.remove() == (0, reason)
-    hand.publish(hand.plan("converted", 2, 5, 5, bounds=Bounds(5_000, 60_000, since=2)))
+    hand.publish(hand.plan("converted", 2, 5, 5, bounds=Bounds(5_000, 60_000), since=2))
     assert (hand.remove(), hand.there) == ((3, ""), [])
 
 
 def test_an_unpublished_event_time_epoch_holds_what_waited_before_it(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, epochs=9)
     hand.released(5)
-    hand.plan("converted", 2, 5, 9, bounds=Bounds(5_000, 9_000, since=4))
+    hand.plan("converted", 2, 5, 9, bounds=Bounds(5_000, 9_000), since=4)
     assert (hand.remove(), hand.there) == ((4, ""), [5, 6, 7, 8, 9])
 
 
@@ -367,9 +367,9 @@ def without_first_rows(root: Path, *inserts: str) -> ByHand:
     """Epochs 1 to 12 have gone, of 20."""
     hand = ByHand(root, *inserts, epochs=20)
     first = hand.plan("converted", 1, 0, 8, bounds=Bounds(0, 8_000))
-    second = hand.plan("converted", 2, 8, 16, bounds=Bounds(8_000, 16_000, since=8))
+    second = hand.plan("converted", 2, 8, 16, bounds=Bounds(8_000, 16_000), since=8)
     hand.publish(second)
-    third = hand.plan("converted", 3, 16, 20, bounds=Bounds(16_000, 20_001, since=16))
+    third = hand.plan("converted", 3, 16, 20, bounds=Bounds(16_000, 20_001), since=16)
     for plan in (first, third):
         hand.publish(plan)
     hand.now = 22_000

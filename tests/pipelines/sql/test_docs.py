@@ -11,6 +11,7 @@ from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.functions import SQL_TYPES
+from tidegate.pipelines.runtime.scripts import load_script
 from tidegate.pipelines.sql import SqlError, compile_script, to_properties
 from tidegate.pipelines.sql.functions import FUNCTIONS
 from tidegate.pipelines.syntax.dialect import RESERVED
@@ -127,3 +128,35 @@ def test_the_function_of_the_example_compiles(tmp_path: Path, monkeypatch: pytes
 def test_every_annotation_is_documented() -> None:
     for annotation, kind in SQL_TYPES.items():
         assert f"| `{annotation.__name__}` | {kind} |" in OWN_FUNCTIONS
+
+
+FROM_FLINK = (Path(__file__).parents[3] / "docs" / "coming-from-flink.md").read_text()
+BLOCK = re.compile(r"^```(\w+)( flink)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FORMS = [BLOCK.findall(section) for section in re.split(r"^## \d", FROM_FLINK, flags=re.MULTILINE)[1:]]
+TABLES = "".join(text for form in FORMS[:2] for _, _, text in form)
+"""Those of the first two forms, which all others read."""
+
+
+@pytest.mark.parametrize("number", range(len(FORMS)))
+def test_every_statement_that_comes_from_flink_compiles_or_is_refused_as_the_page_says(
+    number: int, tmp_path: Path
+) -> None:
+    (_, flink, before), *after = FORMS[number]
+    assert flink
+    tables = TABLES if number > 1 else ""
+    if not after:
+        assert compile_script(tables + before).tables
+        return
+    with pytest.raises(SqlError):
+        compile_script(tables + before)
+    ((language, _, text),) = after
+    if language == "sql":
+        assert compile_script(tables + text).inserts
+        return
+    (tmp_path / "tables.sql").write_text(tables)
+    (tmp_path / "pipeline.py").write_text(text)
+    assert load_script(tmp_path / "pipeline.py").processes
+
+
+def test_there_are_more_than_ten_statements_that_come_from_flink() -> None:
+    assert len(FORMS) == 12

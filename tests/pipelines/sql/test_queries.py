@@ -68,6 +68,13 @@ SAME: dict[str, tuple[str, str]] = {
         "INSERT INTO made SELECT c.id, x.name || u.label, n FROM clicks AS c"
         f" JOIN users {NOW} AS x ON c.id = x.id JOIN items {NOW} AS u ON c.item = u.id WHERE x.age > 1",
     ),
+    "UNION ALL in a view, in brackets, in WITH": (
+        "CREATE VIEW v AS SELECT id, n, p FROM clicks WHERE n > 1 UNION ALL SELECT id + 1, 1, PROCTIME() FROM plain;"
+        f"{INTO} v AS c JOIN users {NOW} AS u ON c.id = u.id WHERE c.n > 2",
+        "INSERT INTO made WITH x (a, b, q) AS ((SELECT w.id, w.n, w.p FROM clicks AS w WHERE n > 1) UNION ALL "
+        "(SELECT id + 1, 1, PROCTIME() FROM plain)) SELECT c.id, u.name, c.n FROM (SELECT a AS id, b AS n, q AS p"
+        f" FROM x) AS c JOIN users {NOW} AS u ON c.id = u.id WHERE c.n > 2",
+    ),
     "a view over a build: WHERE is tested on the chosen version": (
         "CREATE VIEW v AS SELECT name, id AS k FROM users WHERE age > 17;"
         f"{INTO} clicks AS c LEFT JOIN v {NOW} AS u ON c.id = u.k AND u.name <> ''",
@@ -293,7 +300,8 @@ FOREIGN = [
     "SELECT id, '', 1 FROM clicks ⟦LIMIT⟧ 1",
     "SELECT id, '', 1 FROM clicks ⟦OFFSET⟧ 1 ROW",
     "SELECT id, '', 1 FROM clicks ⟦FETCH⟧ FIRST ROW ONLY",
-    "SELECT id, '', 1 FROM clicks ⟦UNION⟧ ALL SELECT id, '', 1 FROM plain",
+    "SELECT id, '', 1 FROM clicks ⟦UNION⟧ SELECT id, '', 1 FROM plain",
+    "SELECT id, '', 1 FROM clicks UNION ALL SELECT id, '', 1 FROM plain ⟦UNION⟧ DISTINCT SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦INTERSECT⟧ SELECT id, '', 1 FROM plain",
     "SELECT id, '', 1 FROM clicks ⟦MINUS⟧ SELECT id, '', 1 FROM plain",
     f"SELECT item, '', COUNT(id) FROM {WINDOWS} AS c ⟦(⟧id, item) GROUP BY window_start, window_end, item",

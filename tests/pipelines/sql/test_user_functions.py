@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.functions import UserFunction
-from tidegate.pipelines.sql import Pipeline, compile_script, show_create_function
+from tidegate.pipelines.sql import Pipeline, compile_script, explain, show_create_function
 from tidegate.pipelines.sql.canonical import computes
 
 SAMPLES = "tests.pipelines.functions.samples"
@@ -68,6 +68,17 @@ def test_calls_may_be_nested_and_stand_among_operators() -> None:
     assert pipeline.table("t").column("b").expression == (
         f"(CAST(1 AS BIGINT) + ({parsed}(_split, _offset, {inner}) * CAST(2 AS BIGINT)))"
     )
+
+
+def test_an_explanation_shows_calls_as_the_script_has_them() -> None:
+    pipeline = compiled(
+        f"{DECLARED} CREATE TABLE t (s STRING) WITH ('connector' = 'scripted');"
+        "CREATE TABLE sink (n BIGINT) WITH ('connector' = 'scripted');"
+        "INSERT INTO sink SELECT parsed(never_mind(s), answer()) FROM t WHERE answer() > 1"
+    )
+    shown = explain(pipeline)
+    assert "  where: (answer() > 1)\n" in shown
+    assert "  n  BIGINT  CAST(parsed(never_mind(`t`.`s`), answer()) AS BIGINT)\n" in shown
 
 
 def test_a_pipeline_keeps_its_functions_and_each_comes_back_from_what_is_shown() -> None:

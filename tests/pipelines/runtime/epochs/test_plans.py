@@ -29,13 +29,11 @@ PINS = (Pin("users", 1, 2, 1), Pin("rates", 1, 3, 1, horizon=7))
 AREA = Area(0, 3, 5, 9)
 CLICKS = taken("clicks", 1, 3, 200, 100)
 STREAM = release("e", 2, CLICKS, instant=5, pins=PINS, computes="c")
-IN_TIME = release("e", 2, replace(CLICKS, rows=4, earlier=6), bounds=Bounds(10, 20, 1), instant=5, pins=PINS)
-REPLACED = replace(
-    IN_TIME.first, after=3, fresh=(Part((AREA,), (AREA,)),), again=(Part((AREA,), (AREA,)),), rows_again=4
-)
+IN_TIME = release("e", 2, replace(CLICKS, rows=4, earlier=6), bounds=Bounds(10, 20), since=1, instant=5, pins=PINS)
+PART = Part((AREA,), (AREA,))
+REPLACED = replace(IN_TIME.first, after=3, fresh=(PART,), again=(PART,), rows_again=4, ahead=(AREA,))
 SPANS_ASKED = Asked(((5, 9), (20, 30)))
 FILL = asked_for(IN_TIME, SPANS_ASKED, REPLACED, kind="backfill", replaces=((1, 2),), lots=(LOT,), oldest=4)
-FILL = replace(FILL, bounds=Bounds(10, 20, 1, (AREA,)))
 ASKED = Asked((), ("deleted",), (1,), 5, by="ada", because="x")
 AGAIN = asked_for(STREAM, ASKED, kind="quarantine-release", lots=(LOT,), oldest=4)
 DISCARD = asked_for(IN_TIME, Asked(discards=True), kind="quarantine-discard", lots=(LOT,))
@@ -129,7 +127,7 @@ def test_what_a_plan_reads(plan: ReleasePlan, reads: tuple[int, int], oldest: in
 
 def test_a_discard_takes_nothing_that_waits_or_stays_elsewhere() -> None:
     fill, again = replace(FILL, kind="discard").given_up(), replace(AGAIN, kind="discard").given_up()
-    assert (fill.first.parts, fill.lots, fill.rows, fill.then().ahead) == ((), (), 0, (AREA,))
+    assert (fill.first.parts, fill.lots, fill.rows, fill.ahead_of(fill.first)) == ((), (), 0, (AREA,))
     assert (fill.spans, fill.oldest) == (FILL.spans, FILL.oldest)
     assert (again.rows, again.lots, again.asked.by) == (0, (), "ada")
     assert IN_TIME.given_up() == IN_TIME

@@ -216,6 +216,7 @@ BOTH = ["events", "rules"]
     ("given", "expected"),
     [
         ({"inputs": "nothing"}, "there is no table nothing"),
+        ({"inputs": "view"}, "view is a view, and a process function reads tables"),
         ({"key": "z"}, "events has no column z"),
         ({"key": None}, "has timers or keyed state, and no key is given"),
         ({"inputs": BOTH}, "Timed has 1 input, 2 are given"),
@@ -253,7 +254,7 @@ def test_what_cannot_be_planned(given: dict[str, Any], expected: str) -> None:
     script = SCRIPT + (
         "CREATE TABLE gauges (level DOUBLE) WITH ('connector' = 'scripted');"
         f"CREATE TABLE strict ({STRICT}) WITH ('connector' = 'print');"
-        "CREATE TABLE shown (k STRING) WITH ('connector' = 'print');"
+        "CREATE TABLE shown (k STRING) WITH ('connector' = 'print'); CREATE VIEW view AS SELECT * FROM events;"
         "CREATE TABLE copied (k STRING) WITH ('connector' = 'print'); INSERT INTO copied SELECT k FROM events;"
     )
     fine: dict[str, Any] = {"inputs": "events", "key": "k", "function": wrapped(fn.Timed()), "schema": "k STRING"}

@@ -35,12 +35,13 @@ CREATE TABLE tumbled (item STRING, opened TIMESTAMP(3), closed TIMESTAMP(3), mom
 CREATE TABLE hopped (opened TIMESTAMP(3), clicks BIGINT) WITH ('connector' = 'scripted');
 CREATE TABLE grown (upper STRING, closed TIMESTAMP(3), doubled DECIMAL(38, 2)) WITH ('connector' = 'scripted');
 
+CREATE VIEW seen AS SELECT item AS thing, at AS t, price, n, big, x FROM clicks WHERE n IS NULL OR n <> 3;
+
 INSERT INTO tumbled
-SELECT item, window_start, window_end, window_time, COUNT(*), COUNT(price), SUM(price), SUM(n), SUM(big), MIN(price),
+SELECT c.thing, window_start, window_end, window_time, COUNT(*), COUNT(price), SUM(price), SUM(n), SUM(big), MIN(price),
     MAX(x), AVG(n), AVG(price), COUNT(DISTINCT n)
-FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(at), INTERVAL '10' SECONDS)) AS c
-WHERE c.n IS NULL OR c.n <> 3
-GROUP BY window_start, window_end, window_time, item;
+FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(t), INTERVAL '10' SECONDS)) AS c
+GROUP BY window_start, window_end, window_time, thing;
 
 INSERT INTO hopped (clicks, opened)
 SELECT COUNT(*), window_start

@@ -1,7 +1,7 @@
-"""SIMILAR TO: a pattern of the SQL standard as a regular expression of Java.
+"""Patterns of LIKE and SIMILAR TO as regular expressions of Java.
 
-Source: Flink's SqlLikeUtils.sqlToRegexSimilar. What it leaves as it is stays a part of Java's language: a point is any
-character, `^` outside of brackets is the beginning.
+Source: Flink's SqlLikeUtils. What it leaves as it is in a pattern of SIMILAR TO stays a part of Java's language: a
+point is any character, `^` outside of brackets is the beginning. `_` is no end of a line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,26 @@ class NoPattern(ValueError):
     """A text that is no pattern: its message says why."""
 
 
-def regular_expression(pattern: str, escape: str | None) -> str:
+def like(pattern: str, escape: str) -> str:
+    """The regular expression that finds what is LIKE `pattern`, from its beginning to its end. `escape`: a character,
+    or empty for none. Raises NoPattern."""
+    found, place = "", 0
+    while place < len(pattern):
+        character = pattern[place]
+        place += 1
+        if character == escape:
+            character = pattern[place : place + 1]
+            if character not in ("_", "%", escape):
+                raise NoPattern(f"`{escape}` escapes nothing")
+            place += 1
+        elif character in "_%":
+            found += "." if character == "_" else "(?s:.*)"
+            continue
+        found += f"\\{character}" if character in JAVA else character
+    return rf"\A{found}\z"
+
+
+def similar(pattern: str, escape: str) -> str:
     """The regular expression that finds what is similar to `pattern`, from its beginning to its end. Raises
     NoPattern."""
     if escape == ":" and not ("[:" in pattern and ":]" in pattern):
@@ -37,7 +56,7 @@ def regular_expression(pattern: str, escape: str | None) -> str:
     return rf"\A(?:{''.join(_parts(pattern, escape))})\z"
 
 
-def _parts(pattern: str, escape: str | None) -> Iterator[str]:
+def _parts(pattern: str, escape: str) -> Iterator[str]:
     place = 0
     while place < len(pattern):
         character = pattern[place]
@@ -69,7 +88,7 @@ def _escaped(pattern: str, place: int, escape: str) -> str:
     return character
 
 
-def _enumeration(pattern: str, place: int, escape: str | None) -> tuple[str, int]:
+def _enumeration(pattern: str, place: int, escape: str) -> tuple[str, int]:
     """What stands in brackets, and where it goes on behind them."""
     found = ""
     while place < len(pattern):

@@ -1,0 +1,68 @@
+"""The rows of a UNION ALL as those of one table: the landed rows of each branch, through its queries.
+
+A row's split begins with the number and the table of its branch, so that no two rows have one place, even if a table is
+in two branches. `_kept` says whether the WHERE of its queries leave the row in: what they leave out is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.functions import called_where
+from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.tree import KEPT, Branch
+from tidegate.pipelines.syntax.types import quoted, spark_string
+
+
+def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant: int) -> DataFrame:
+    """The landed rows of a branch as rows of the union. `instant`: PROCTIME(), ms, UTC."""
+    branch, united = insert.branches[number], insert.united
+    assert united is not None
+    there = {name.casefold() for name in rows.columns}
+    columns = {
+        column.name: quoted(column.name) if column.name.casefold() in there else f"CAST(NULL AS {column.spark_type})"
+        for column in landed.stored_columns
+    }
+    own = {
+        "_op": "_op",
+        "_epoch": "_epoch",
+        "_split": f"concat({spark_string(insert.splits_of(number))}, _split)",
+        "_offset": "_offset",
+        "_rowtime": "_rowtime" if united.watermark else "CAST(NULL AS TIMESTAMP)",
+        "_instant": f"timestamp_millis({instant}L)",
+        KEPT: "true",
+    }
+    rows = rows.selectExpr(
+        *(f"{text} AS {name}" for name, text in own.items()), f"{_struct(columns)} AS {quoted(branch.steps[0].alias)}"
+    )
+    for kept, columns, alias in _steps(branch):
+        names = [name for name in own if name != KEPT]
+        last = KEPT
+        if kept:
+            tested = f"IF({KEPT}, coalesce({called_where(KEPT, kept)}, false), false)"
+            rows, last = rows.selectExpr("*", f"{tested} AS _now"), "_now"
+        rows = rows.selectExpr(*names, f"{last} AS {KEPT}", f"{_struct(columns, last)} AS {quoted(alias)}")
+    names = [name for name in own if name not in (KEPT, "_instant")]
+    made = (
+        f"CAST({KEPT if column.name == KEPT else f'_union.{quoted(column.name)}'} AS {column.spark_type}) "
+        f"AS {quoted(column.name)}"
+        for column in united.stored_columns
+    )
+    return rows.selectExpr(*names, *made)
+
+
+def _steps(branch: Branch) -> Iterator[tuple[str | None, dict[str, str], str]]:
+    """Of each step WHERE, what it selects, and what it is called in the next one."""
+    names = [*(step.alias for step in branch.steps[1:]), "_union"]
+    for step, alias in zip(branch.steps, names, strict=True):
+        yield step.kept, dict(step.columns), alias
+
+
+def _struct(columns: dict[str, str], kept: str | None = None) -> str:
+    """What is left out is only counted: an expression that fails on such a row fails nothing."""
+    if kept:
+        columns = {name: f"CASE WHEN {kept} THEN ({called_where(kept, text)}) END" for name, text in columns.items()}
+    return f"named_struct({', '.join(f'{spark_string(name)}, {text}' for name, text in columns.items())})"
