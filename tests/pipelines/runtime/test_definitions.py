@@ -27,6 +27,7 @@ from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.lake.owner_log import LAKE, OwnerLog
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
+from tidegate.pipelines.runtime.differences import compared, may_change, reordered
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -39,7 +40,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
     mixed_definitions,
 )
 from tidegate.pipelines.sql import compile_script
-from tidegate.pipelines.sql.canonical import table_form
+from tidegate.pipelines.sql.canonical import insert_form, table_form
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -525,3 +526,25 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     assert definitions.added("users") == {"name"}
     on_lake = InsertOnLake(lake, definitions.pipeline, definitions.pipeline.inserts[0])
     assert [on_lake.reads("users", generation) for generation in (1, 2)] == [False, True]
+
+
+def test_branches_of_a_union_are_the_same_under_other_aliases_and_in_another_order_are_others() -> None:
+    tables = "CREATE TABLE {} (id INT, n INT) WITH ('connector' = 'scripted');"
+
+    def form(query: str) -> dict[str, Any]:
+        pipeline = compile_script("".join(map(tables.format, ("a", "b", "t"))) + f"INSERT INTO t {query}")
+        return insert_form(pipeline, pipeline.inserts[0])
+
+    first = form("SELECT id, n FROM a WHERE n > 1 UNION ALL SELECT id, 2 FROM a")
+    assert first == form("SELECT x.id, x.n FROM a AS x WHERE x.n > 1 UNION ALL SELECT y.id, 2 FROM a y")
+    moved = form("SELECT id, 2 AS n FROM a UNION ALL SELECT id, n FROM a WHERE n > 1")
+    assert reordered(first, moved)
+    assert not reordered(first, first)
+    for query, differs in {
+        "SELECT id, n FROM a WHERE n > 2 UNION ALL SELECT id, 2 FROM a": {"branches 1": True},
+        "SELECT id, n FROM a WHERE n > 1 UNION ALL SELECT id, 2 FROM b": {"probe": False, "branches 2": True},
+        "SELECT id, n FROM a WHERE n > 1": {"probe": False, "union id": False, "union n": False},
+    }.items():
+        found = compared("insert t", first, form(query))
+        told = {item.what: may_change(item, first, False) for item in found}
+        assert differs.items() <= told.items(), told
