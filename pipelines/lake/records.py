@@ -209,7 +209,7 @@ class SplitWatermark(_Emitted):
         late: late rows of this epoch.
         ended: the source has said that no row of it will come.
         bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
-        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first, and in rows of an older lake.
+        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first.
     """
 
     split: str
@@ -299,7 +299,8 @@ class StagedRow(Record):
     """What an INSERT's epoch staged: its files, and what was counted while they were written.
 
     `counts` has a number for every outcome (see tidegate.pipelines.joins.outcome), `facts` what the gate needs to
-    know of the matches (greatest and least build epoch, by build).
+    know of the matches (greatest and least build epoch, by build). `beside`: the last epoch that each table had got by
+    then to which an epoch commits before it is published; one that comes back from an older backup shows by it.
     """
 
     table: ClassVar[str] = "staged"
@@ -310,6 +311,7 @@ class StagedRow(Record):
     files: list[dict[str, Any]]
     counts: Mapping[str, int]
     facts: Mapping[str, Any]
+    beside: list[int] = _made([])
 
     @property
     def late(self) -> int | None:
@@ -390,7 +392,6 @@ class DefinitionRow(Record):
         form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
-        assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
         home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
@@ -405,7 +406,6 @@ class DefinitionRow(Record):
     form: Mapping[str, Any]
     script: str = ""
     source: Mapping[str, Any] | None = None
-    assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
     home: str = ""

@@ -323,9 +323,11 @@ class InsertRunner(InsertOnLake, ABC):
                     require_writable(table, path)
         if (last := self._last_published(self.position())) is not None:
             plan, staged = last
-            for part in self._beside(plan, staged):
-                if part.needed and part.made(self.lake, plan) < plan.epoch:
-                    raise lost_part(self.insert.id, part.path, plan.epoch)
+            parts = self._beside(plan, staged)
+            for part, before in zip(parts, [*staged.beside, *[-1] * len(parts)], strict=False):
+                epoch = plan.epoch if part.needed else before
+                if part.made(self.lake, plan) < epoch:
+                    raise lost_part(self.insert.id, part.path, epoch)
 
     def _log_again(self) -> None:
         """Make the commits that follow publishing where a crash has left them out; otherwise the next epoch's commits
@@ -419,6 +421,7 @@ class InsertRunner(InsertOnLake, ABC):
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.write(plan)
+            row = replace(row, beside=[part.made(self.lake, plan) for part in self._beside(plan, row)])
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stored = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stored is None or stored.folder != row.folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tidegate.pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
+from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.types import (
     BIGINT,
     BOOLEAN,
@@ -67,9 +68,35 @@ def _regexp_replace(call: Call) -> str:
     return f"regexp_replace({text}, {pattern}, {written})"
 
 
+def _regexp(call: Call) -> str:
+    """In Flink nothing matches an empty expression."""
+    text, pattern = call.sqls
+    return _unless_empty(call.arguments[1], f"IF({text} IS NULL, NULL, false)", f"({text} RLIKE {pattern})")
+
+
+def _replace(call: Call) -> str:
+    """As Java's: what is put in the place of an empty text stands in front of each character, and at the end."""
+    text, searched, written = call.sqls
+    around = f"concat({written}, array_join(transform(split({text}, ''), _c -> concat(_c, {written})), ''))"
+    around = f"IF({text} = '', {written}, {around})"
+    return _unless_empty(call.arguments[1], around, f"replace({text}, {searched}, {written})")
+
+
+def _unless_empty(value: Value, empty: str, sql: str) -> str:
+    """`sql`, or `empty` where a text is."""
+    if isinstance(value.constant, str):
+        return sql if value.constant else empty
+    return f"IF({value.sql} = '', {empty}, {sql})"
+
+
+SPACE = r"[\p{Z}\t-\r\x1c-\x1f&&[^\x{a0}\x{2007}\x{202f}]]"
+"""White space by Java's Character.isWhitespace, at which Flink splits where no delimiter is given."""
+
+
 def _split_index(call: Call) -> str:
     text, delimiter, index = call.sqls
     literally = f"concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')})"
+    literally = _unless_empty(call.arguments[1], spark_string(SPACE), literally)
     return f"CASE WHEN {index} >= 0 AND {text} <> '' THEN get(split({text}, {literally}, -1), {index}) END"
 
 
@@ -133,7 +160,7 @@ FUNCTIONS = (
     Function(("LEFT",), (TEXT, WHOLE), STRING, "left({0}, {1})"),
     Function(("RIGHT",), (TEXT, WHOLE), STRING, "right({0}, {1})"),
     Function(("REPEAT",), (TEXT, WHOLE), STRING, "repeat({0}, {1})"),
-    Function(("REPLACE",), (TEXT, TEXT, TEXT), STRING, "replace({all})"),
+    Function(("REPLACE",), (TEXT, TEXT, TEXT), STRING, _replace),
     Function(("REVERSE",), (TEXT,), STRING, "reverse({0})"),
     Function(("TRANSLATE",), (TEXT, TEXT, TEXT), STRING, "translate({all})"),
     Function(
@@ -149,7 +176,7 @@ FUNCTIONS = (
     Function(("INSTR",), (TEXT, TEXT), INT, "instr({0}, {1})"),
     Function(("STARTSWITH",), (TEXT, TEXT), BOOLEAN, "startswith({0}, {1})"),
     Function(("ENDSWITH",), (TEXT, TEXT), BOOLEAN, "endswith({0}, {1})"),
-    Function(("REGEXP",), (TEXT, TEXT), BOOLEAN, "({0} RLIKE {1})"),
+    Function(("REGEXP",), (TEXT, TEXT), BOOLEAN, _regexp),
     Function(("REGEXP_REPLACE",), (TEXT, TEXT, TEXT), STRING, _regexp_replace),
     Function(("REGEXP_EXTRACT",), (TEXT, TEXT, WHOLE), STRING, _regexp_extract, least=2),
     Function(("SPLIT_INDEX",), (TEXT, TEXT, WHOLE), STRING, _split_index),

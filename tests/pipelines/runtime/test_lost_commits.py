@@ -206,19 +206,28 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path) -> N
 
 
 def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
-    """Its rows were nowhere, otherwise: neither published, nor to be released again."""
+    """Its rows were nowhere, otherwise: neither published, nor to be released again. Also where the newest epoch has
+    put nothing there."""
     harness = play.harness
     quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
     play.rate("EUR", 100, 10)
     play.order(1, "XXX", 10)
     play.upto(rates=10, orders=10)
-    remove(max(Path(quarantine / "_delta_log").glob("*.json")))
-    delta_log._open.clear()
-    harness.restart()
-    for command in (lambda: dry_run(harness.runner), harness.advance):
-        with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there") as refused:
-            command()
-        assert refused.value.next_command == f"bring {quarantine}/_delta_log back from a backup"
+    newest = max(Path(quarantine / "_delta_log").glob("*.json"))
+    commit = newest.read_text()
+    for number in (1, 2):
+        if number == 2:
+            newest.write_text(commit)
+            harness.restart()
+            play.order(2, "EUR", 20)
+            assert play.upto(rates=20, orders=20) == [(2, 100)]
+        remove(newest)
+        delta_log._open.clear()
+        harness.restart()
+        for command in (lambda: dry_run(harness.runner), harness.advance):
+            with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there") as refused:
+                command()
+            assert refused.value.next_command == f"bring {quarantine}/_delta_log back from a backup"
 
 
 NUMBERS = """
