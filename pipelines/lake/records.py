@@ -209,7 +209,7 @@ class SplitWatermark(_Emitted):
         late: late rows of this epoch.
         ended: the source has said that no row of it will come.
         bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
-        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first.
+        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first, and in rows of an older lake.
     """
 
     split: str
@@ -392,6 +392,7 @@ class DefinitionRow(Record):
         form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
+        assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
         home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
@@ -406,6 +407,7 @@ class DefinitionRow(Record):
     form: Mapping[str, Any]
     script: str = ""
     source: Mapping[str, Any] | None = None
+    assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
     home: str = ""

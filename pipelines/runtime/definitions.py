@@ -56,7 +56,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 
 @dataclass
@@ -145,7 +145,10 @@ class Definitions:
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
         owner, stored = table.name, self.lake.definitions.last(table.name)
         form = self._form(owner)
-        if stored is None or self.lake.epochs.last(owner) is None:
+        if self.lake.epochs.last(owner) is None:
+            return
+        if stored is None:  # it is older than the lake's definitions
+            yield from unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
             return
         found = compared(owner, stored.form, form)
         fresh = bool(found) and self.never_landed(owner)
@@ -210,12 +213,16 @@ class Definitions:
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
         row, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
-        if row is None or stored is None:
+        if row is None:
             yield from self._taking_over(insert)
             target = self.pipeline.table(insert.target)
-            yield from unlike(owner, self.lake.target_path(target), target, "target columns")
+            yield from unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
             return
         form, plan = self._form(owner), stored_plan(row)
+        if stored is None:
+            yield from _not_as_planned(insert, plan)
+            yield from self._not_where_published(insert, plan)
+            return
         found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         # Nothing was ever staged: nothing is published, quarantined or held. Another kind has plans of its own.
@@ -278,22 +285,23 @@ class Definitions:
 
     def take_up(self, owner: str, *, resnapshot: bool = False) -> bool:
         """Store what the script has changed of `owner`, whose lease this runner holds; it is valid from the next epoch
-        on. Returns whether a source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another
-        runner has changed it meanwhile."""
+        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Returns whether a
+        source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another runner has changed it
+        meanwhile."""
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
-        if plan is None or stored is None:
+        if plan is None:
             return resnapshot
         form = self._form(owner)
         insert = self._insert(owner)
-        same = stored.digest == digest_of(form) and not stored.left_out
+        same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
-        if same and (insert is None or self._same_beside(stored, insert)):
+        if stored is not None and same and (insert is None or self._same_beside(stored, insert)):
             self._numbers[owner] = stored.epoch
             return resnapshot
         self.require([owner] if resnapshot else ())
         resnapshot = resnapshot or (insert is None and self.begins_anew(owner))
-        if resnapshot:
+        if resnapshot and stored is not None:
             self._anew[owner] = plan.generation + 1
             return True
         landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
@@ -307,10 +315,12 @@ class Definitions:
     def _take_up(self, owner: str, generation: int, since: int) -> None:
         """Store the script's definition of `owner`, and report it."""
         stored, form = self.lake.definitions.last(owner), self._form(owner)
-        self._store(owner, generation, since)
+        self._store(owner, generation, since, assumed=stored is None)
+        name = named(owner)
         if stored is None:
+            self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
             return
-        name, changes = named(owner), "; ".join(str(item) for item in compared(owner, stored.form, form))
+        changes = "; ".join(str(item) for item in compared(owner, stored.form, form))
         if stored.left_out:
             self.say(f"{name} is in the script again, and goes on from epoch {since}")
         if changes:
@@ -382,7 +392,7 @@ class Definitions:
                 next_command=STATUS,
             )
 
-    def _store(self, owner: str, generation: int, since: int) -> int:
+    def _store(self, owner: str, generation: int, since: int, *, assumed: bool = False) -> int:
         last, form = self.lake.definitions.last(owner), self._form(owner)
         number = last.epoch + 1 if last else 1
         insert = self._insert(owner)
@@ -395,6 +405,7 @@ class Definitions:
             digest=digest_of(form),
             form=form,
             script=statements_of(self.pipeline, insert) if insert else statement_of(self.pipeline, owner),
+            assumed=assumed,
             pipeline=self.pipeline.name,
             home=seen_from(self.lake, home_of(self.pipeline)),
         )
@@ -540,3 +551,23 @@ def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
             pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
         changes.append(f"{named(owner)} is read as the lake defines it: the script defines it differently")
     return pipeline, changes
+
+
+def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
+    """For an INSERT that is older than the lake's definitions: the difference if its newest epoch was planned over
+    other tables, or in the other kind of time."""
+    owner = insert_owner(insert.id)
+    process = plan.state is not None
+    if process != isinstance(insert, ProcessInsert):
+        kinds = ("an INSERT", "a process")
+        yield Difference(owner, "kind", kinds[process], kinds[not process], True)
+    if plan.probe != insert.probe and not plan.out_of_quarantine:
+        yield Difference(owner, "probe", plan.probe, insert.probe, True)
+    if process:
+        return
+    builds = sorted({pin.table for pin in plan.pins})
+    if builds != sorted(insert.builds) and not plan.discards:
+        yield Difference(owner, "joins", ", ".join(builds), ", ".join(sorted(insert.builds)), True)
+    time = "event" if plan.bounds else "processing"
+    if time != insert.time:
+        yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)
