@@ -189,7 +189,7 @@ def clean_log(path: Address, *, keep: timedelta) -> Iterator[int]:
     old = [version for version in sorted(checkpoints) if by_name.seen(log, version)]
     young = bisect_left(old, True, key=lambda version: not _committed_before(log, version, oldest))
     gone, first = 0, old[young - 1] if young else -1
-    old_versions = sorted(version for version in versions if version < first)
+    old_versions = sorted({version for version in versions if version < first})
     if old_versions and not _named(log, first):
         return
     for version in old_versions:

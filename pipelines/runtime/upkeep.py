@@ -25,6 +25,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.owner_log import OwnerLog
 from tidegate.pipelines.lake.releasable import micros, over
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import (
@@ -182,8 +183,7 @@ class Upkeep:
 
     def _control(self) -> Iterator[object]:
         for log in self.lake.logs.there():
-            while log.together() > 0:
-                yield
+            yield from self._together(log)
         for insert in self.pipeline.inserts:
             yield from self._leased((insert_owner(insert.id),), self._checkpoints(insert))
 
@@ -195,6 +195,12 @@ class Upkeep:
                 yield
             self._begun.add(insert.id)
         while checkpoint(self.lake, insert.id, target, self.clock()):
+            yield
+            yield from self._together(self.lake.logs.of(insert_owner(insert.id)))
+
+    @staticmethod
+    def _together(log: OwnerLog) -> Iterator[None]:
+        while log.together() > 0:
             yield
 
     def _dead_of_control(self) -> Iterator[object]:
