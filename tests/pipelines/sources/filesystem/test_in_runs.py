@@ -183,7 +183,8 @@ CREATE TABLE users (id INT PRIMARY KEY NOT ENFORCED, name STRING, age INT) WITH 
     'connector' = 'filesystem', 'path' = '{root}/users', 'format' = 'json');
 CREATE TABLE clicks (id INT, n INT) WITH ('connector' = 'filesystem', 'path' = '{root}/clicks', 'format' = 'json');
 CREATE TABLE shown (n INT, name STRING, grown STRING) WITH ('connector' = 'scripted', 'gate.on-unmatched' = 'publish');
-CREATE VIEW taken AS SELECT id AS k, n * 10 AS n, PROCTIME() AS p FROM clicks WHERE n % 3 <> 0;
+CREATE VIEW taken AS SELECT id AS k, n * 10 AS n, PROCTIME() AS p FROM clicks WHERE n % 3 <> 0
+UNION ALL SELECT id, -n, PROCTIME() FROM clicks WHERE n < 3;
 CREATE VIEW known (name, grown, k) AS
 SELECT COALESCE(name, 'none'), IF(age > 17, 'yes', 'no'), id FROM users WHERE age > 9;
 INSERT INTO shown
@@ -194,7 +195,7 @@ WHERE COALESCE(u.name, '') <> 'c'
 """
 
 
-def test_views_of_both_sides_give_what_plain_python_gives(spark: SparkSession, root: Path) -> None:
+def test_views_of_both_sides_one_a_union_give_what_plain_python_gives(spark: SparkSession, root: Path) -> None:
     people = {0: ("a", 20), 1: (None, 12), 2: ("b", 30), 3: ("c", 40), 4: ("d", 5)}
     users = [{"id": id, "name": name, "age": age} for id, (name, age) in people.items()]
     rows = [{"id": n % 7, "n": n} for n in range(30)]
@@ -204,12 +205,14 @@ def test_views_of_both_sides_give_what_plain_python_gives(spark: SparkSession, r
     for first in (0, 15):
         Files(root / "clicks").write(f"{first}.json", rows[first : first + 15])
         harness.advance()
-    for row in rows:
-        name, age = people.get(row["id"], ("", 0))
+    taken = [(row["id"], row["n"] * 10) for row in rows if row["n"] % 3]
+    taken += [(row["id"], -row["n"]) for row in rows if row["n"] < 3]
+    for id, number in taken:
+        name, age = people.get(id, ("", 0))
         there = age > 9 and name != "b"
-        if row["n"] % 3 and row["n"] * 10 < 200 and not (there and name == "c"):
+        if number < 200 and not (there and name == "c"):
             expected.append(
-                (row["n"] * 10, (name or "none") if there else None, ("yes" if age > 17 else "no") if there else None)
+                (number, (name or "none") if there else None, ("yes" if age > 17 else "no") if there else None)
             )
     published = [(row["n"], row["name"], row["grown"]) for row in harness.published("shown")]
     assert sorted(published) == sorted(expected)
