@@ -230,7 +230,7 @@ def test_a_kill_at_each_commit_point_loses_no_row_of_either_generation(
         two.more(2 if own == two.name else 3)
         with may_die(point, owner=own) as at:
             died.release(two.name)
-        assert at == ([] if point == "insert.quarantined" else [point])  # no row is quarantined here
+        assert at == [point]
         died.leases.abandon()
         two.release(runner())
     two.release(two.harness._runner())
