@@ -534,6 +534,9 @@ class Proof:
                 yield f"what epoch {number} has quarantined ({reason}) was taken twice, again by epoch {plan.epoch}"
             taken |= own
         known = {epoch.key for epoch in published}
+        if not known.issuperset({*counts["target"], *counts["quarantine"]}):  # another runner has published meanwhile
+            now = history_of(self.lake, self.pipeline, self.insert)
+            known |= {epoch.key for epoch in now if epoch.published}
         for place in ("target", "quarantine"):
             for (generation, epoch), number in sorted(counts[place].items()):
                 if (generation, epoch) not in known:

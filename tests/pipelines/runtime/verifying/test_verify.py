@@ -21,6 +21,8 @@ from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.runtime.epochs import source_row
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.verifying.verify import Proof
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -172,6 +174,12 @@ def test_rows_that_were_lost_repeated_or_added_are_found(copied: Harness) -> Non
         (2, "publish", "missing"): (1, ('{"n":22}',)),
     }
     assert report.problems == ("the target has 1 row of generation 1, epoch 77, which was not published",)
+
+
+def test_what_another_runner_publishes_meanwhile_is_no_problem(published: Harness) -> None:
+    proof = Proof(published.pipeline, published.lake, published.pipeline.insert("kept"))
+    before = history_of(proof.lake, proof.pipeline, proof.insert)[:-1]
+    assert list(proof._problems(proof.counts(published.spark), before)) == []
 
 
 def test_rows_that_no_retention_has_removed_are_lost(copied: Harness) -> None:
