@@ -61,7 +61,7 @@ def _parts(pattern: str, escape: str) -> Iterator[str]:
     while place < len(pattern):
         character = pattern[place]
         place += 1
-        if escape is not None and character == escape:
+        if character == escape:
             yield _escaped(pattern, place, escape)
             place += 1
         elif character == "_":
@@ -97,7 +97,7 @@ def _enumeration(pattern: str, place: int, escape: str) -> tuple[str, int]:
         place += 1
         if character == "]":
             return found, place
-        if escape is not None and character == escape:
+        if character == escape:
             found += _escaped(pattern, place, escape)
             place += 1
         elif known is not None:

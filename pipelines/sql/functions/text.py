@@ -93,16 +93,20 @@ SPACE = r"[\p{Z}\t-\r\x1c-\x1f&&[^\x{a0}\x{2007}\x{202f}]]"
 """White space by Java's Character.isWhitespace, at which Flink splits where no delimiter is given."""
 
 
+def _literally(text: str) -> str:
+    """The regular expression that finds a text itself."""
+    return f"concat({spark_string(chr(92) + 'Q')}, {text}, {spark_string(chr(92) + 'E')})"
+
+
 def _split_index(call: Call) -> str:
     text, delimiter, index = call.sqls
-    literally = f"concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')})"
-    literally = _unless_empty(call.arguments[1], spark_string(SPACE), literally)
-    return f"CASE WHEN {index} >= 0 AND {text} <> '' THEN get(split({text}, {literally}, -1), {index}) END"
+    at = _unless_empty(call.arguments[1], spark_string(SPACE), _literally(delimiter))
+    return f"CASE WHEN {index} >= 0 AND {text} <> '' THEN get(split({text}, {at}, -1), {index}) END"
 
 
 def _split(call: Call) -> str:
     text, delimiter = call.sqls
-    return f"split({text}, concat({spark_string(chr(92) + 'Q')}, {delimiter}, {spark_string(chr(92) + 'E')}), -1)"
+    return f"split({text}, {_literally(delimiter)}, -1)"
 
 
 def _hex(call: Call) -> str:
