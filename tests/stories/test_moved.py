@@ -17,6 +17,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
@@ -80,8 +81,12 @@ class Project:
 
     @contextmanager
     def process(self, **environment: str) -> Iterator[None]:
-        """A process that imports the module from where it lies now."""
+        """A process that imports the module from where it lies now: its Python workers are its own, too (Spark keeps a
+        worker for those of the same environment)."""
+        context = SparkContext._active_spark_context
+        assert context is not None
         with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(context.environment, "PROCESS", str(next(NUMBERS)))
             patch.syspath_prepend(str(self.folder))
             for name, value in environment.items():
                 patch.setenv(name, value)
