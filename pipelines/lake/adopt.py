@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -211,14 +212,15 @@ def replace(
     note: str,
     marks: Mapping[str, int] | None = None,
     same_rows: bool = False,
+    later: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """One commit that replaces the table's files `old` (named as in its log) by `files`, and stores `marks`
     (application -> version, see `delta_log.committed`). The caller makes sure that nobody else writes to the table.
     `same_rows`: the new files hold the very rows of the old ones, so a reader that follows the table has nothing new to
-    read."""
+    read. `later`: columns that the new files have, and the table gets next (as its log will have them)."""
     delta = there(table)
     actions: list[AddAction | Removal] = [
-        *additions(delta, table, folder, files, news=not same_rows),
+        *additions(delta, table, folder, files, news=not same_rows, later=later),
         *removals(delta, old, news=not same_rows),
     ]
     commit(delta, table, actions, marks=marks, note=note)
@@ -272,11 +274,17 @@ def rows_in(table: Table, names: Sequence[str]) -> ds.Dataset:
 
 
 def additions(
-    delta: Table, table: Address, folder: Address, files: Sequence[StagedFile], *, news: bool = True
+    delta: Table,
+    table: Address,
+    folder: Address,
+    files: Sequence[StagedFile],
+    *,
+    news: bool = True,
+    later: Sequence[Mapping[str, Any]] = (),
 ) -> list[AddAction]:
-    """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it.
-    (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
-    skipping, now = Skipping.of(delta), system_clock()
+    """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it;
+    `later`: see `replace`. (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
+    skipping, now = Skipping.of(delta, later), system_clock()
     return [
         AddAction(
             path=(Location(folder) / file.path).below(Location(table)),

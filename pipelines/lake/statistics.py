@@ -74,12 +74,12 @@ def of_footer(footer: pq.FileMetaData) -> str:
 
 def with_nulls(stats: str | None, kinds: Mapping[str, Any]) -> str | None:
     """The statistics of a file, as a log has them, that says of columns (their types by name) that all its rows are
-    NULL."""
+    NULL; of those of which it says nothing else."""
     found = json.loads(stats or "{}", parse_float=Decimal)
     if "numRecords" not in found:
         return None
     counts = {name: _all(found["numRecords"], kind) for name, kind in kinds.items()}
-    return _json({**found, "nullCount": {**found.get("nullCount", {}), **counts}})
+    return _json({**found, "nullCount": {**counts, **found.get("nullCount", {})}})
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,13 @@ class Skipping:
     needed: frozenset[str]
 
     @classmethod
-    def of(cls, table: Table) -> Self:
-        """As the table's property has it. Without it, readers may look for bounds of any column."""
-        kinds = {field["name"]: field["type"] for field in fields_of(table)}
+    def of(cls, table: Table, later: Sequence[Mapping[str, Any]] = ()) -> Self:
+        """As the table's property has it. Without it, readers may look for bounds of any column. `later`: columns that
+        the table gets next; readers may look for bounds of these."""
+        kinds = {field["name"]: field["type"] for field in [*fields_of(table), *later]}
         listed = table.metadata().configuration.get(SKIPPED_BY)
-        needed = kinds.keys() if listed is None else kinds.keys() & {name.strip(" `") for name in listed.split(",")}
+        named = kinds.keys() & {name.strip(" `") for name in (listed or "").split(",")}
+        needed = kinds.keys() if listed is None else named | {field["name"] for field in later}
         return cls(kinds, frozenset(name for name in needed if _has_bounds(kinds[name])))
 
     def statistics(self, own: str, file: Callable[[], pq.ParquetFile]) -> str:

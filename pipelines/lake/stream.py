@@ -187,9 +187,15 @@ class Generation:
 
     def log_epoch(self, row: WatermarkRow) -> None:
         """Write an epoch's log row, with the sums up to itself: it has landed now. Repeating it changes nothing."""
-        sums = self.sums(row.epoch - 1) + Sums.of(row)
-        row = replace(row, sums=asdict(sums))
-        self.stream.lake.watermarks.append([row], application=self.application("watermark"), version=row.epoch)
+        self.log_epochs([row])
+
+    def log_epochs(self, rows: Sequence[WatermarkRow]) -> None:
+        """The same for epochs that land by one commit, in order."""
+        sums, found = self.sums(rows[0].epoch - 1), list[WatermarkRow]()
+        for row in rows:
+            sums += Sums.of(row)
+            found.append(replace(row, sums=asdict(sums)))
+        self.stream.lake.watermarks.append(found, application=self.application("watermark"), version=rows[-1].epoch)
 
     # --- its rows ------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from tidegate.pipelines.runtime.differences import (
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.generations import is_over, like, on_lake
 from tidegate.pipelines.runtime.epochs.history import newest_plans
-from tidegate.pipelines.runtime.epochs.target_log import refuse_late_readers
+from tidegate.pipelines.runtime.epochs.target_log import refuse_turned
 from tidegate.pipelines.runtime.lost_commits import refuse_other_lake
 from tidegate.pipelines.runtime.missing_fields import MissingFields
 from tidegate.pipelines.runtime.places import another_table, same_place, same_source
@@ -114,7 +114,7 @@ class Definitions:
             require_variables(tables, self.environment)  # without their values no table is the lake's
             raise changed([item for item in found if item.owner in refused], self.lake, self._ways(found, resnapshot))
         refuse_other_lake(self.lake, self.pipeline)
-        refuse_late_readers(self.lake, self.pipeline)
+        refuse_turned(self.lake, self.pipeline)
         self._passed = as_of
 
     def _ways(self, found: Collection[Difference], resnapshot: Collection[str]) -> list[Advised]:

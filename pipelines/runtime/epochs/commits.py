@@ -94,18 +94,18 @@ class FileCommit(Commit):
 
 @dataclass(frozen=True)
 class LogCommit(Commit):
-    """A target's row of the watermark log: with it the epoch has landed for readers of the target. `row` is called when
-    the commit is made."""
+    """A target's row of the watermark log: with it the epoch has landed for readers of the target; and the rows of the
+    epochs before it that have none. `rows` is called when the commit is made."""
 
-    row: Callable[[], WatermarkRow]
+    rows: Callable[[], Sequence[WatermarkRow]]
 
     @property
     def state(self) -> str:
         return "the epoch is published; its watermark is logged with the next run"
 
     def make(self, lake: Lake, plan: ReleasePlan) -> int:
-        row = self.row()
-        Stream(lake, row.owner).generation(row.generation).log_epoch(row)
+        rows = self.rows()
+        Stream(lake, rows[0].owner).generation(rows[0].generation).log_epochs(rows)
         return 0
 
 

@@ -13,6 +13,7 @@ from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import Records
+from tidegate.pipelines.lake.places import has_places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -179,11 +180,19 @@ class InsertOnLake:
         """The table of each branch; the probe's alone where there is no UNION ALL."""
         return tuple(Stream.of(self.lake, self.pipeline, name) for name in self.insert.taken)
 
-    @cached_property
+    @property
+    def never_staged(self) -> bool:
+        """Whether no epoch was ever staged, so that nothing is published, quarantined or held either."""
+        return self.lake.staged.last(self.owner) is None
+
+    @property
     def is_logged(self) -> bool:
         """Whether its outputs have a log of their own, by which statements read them. A target that was ever read, or
-        prepared for it, stays so: a log with a gap would hide rows from a reader that comes back."""
-        return bool(self.pipeline.readers_of(self.insert)) or has_places(delta_log.opened(self.target_path))
+        prepared for it, stays so: a log with a gap would hide rows from a reader that comes back. Looked at each time:
+        another runner may have given the rows places (`InsertRunner.open_to_readers`)."""
+        if has_places(delta_log.opened(self.target_path)):
+            return True
+        return self.never_staged and bool(self.pipeline.readers_of(self.insert))
 
     @property
     def target_path(self) -> Location:
@@ -239,16 +248,6 @@ class InsertOnLake:
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
         return waiting_rows(self.lake, self.insert.taken, position.plan, position.state == "published")
-
-
-PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
-"""What a published row has beside TARGET_COLUMNS where statements read its target: its place within the epoch, and its
-event time; NULL where it has none."""
-
-
-def has_places(table: delta_log.Table | None) -> bool:
-    """Whether the rows of a target have places."""
-    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
 
 
 def waiting_rows(lake: Lake, probes: Sequence[str], plan: ReleasePlan | None, published: bool) -> int:

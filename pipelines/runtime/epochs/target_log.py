@@ -8,14 +8,16 @@ the plan has read them, and never the instant: otherwise it would move at each l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.commands import VERIFY
+from tidegate.pipelines.errors import LakeError, PlanningError
+from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake, has_places
+from tidegate.pipelines.runtime.epochs.history import history_of
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 
@@ -34,6 +36,35 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
         use_processing_time=status.use_processing_time,
         idle=idle,
     )
+
+
+def log_rows(on: InsertOnLake, plan: ReleasePlan, rows: int) -> list[WatermarkRow]:
+    """The row of an epoch that has published `rows`; in front of the first row of a log, those of the epochs that were
+    published while no statement read the target. These tell nothing of the time, so that none of their rows is late.
+    Raises LakeError if the target does not have the rows of these epochs."""
+    found, log = [log_row(on, plan, rows)], Stream.of(on.lake, on.pipeline, on.target.name).generation(plan.generation)
+    if log.last is not None:
+        return found
+    earlier = [
+        replace(
+            nothing_yet(on.target.log_name),
+            generation=plan.generation,
+            epoch=item.plan.epoch,
+            landed_at=_first_planned(on.lake, item.plan),
+            rows=item.staged.counts["to:publish"],
+        )
+        for item in history_of(on.lake, on.pipeline, on.insert)
+        if item.published and item.staged and item.plan.generation == plan.generation and item.plan.epoch < plan.epoch
+    ]
+    told, there = sum(row.rows for row in [*earlier, *found]), log.there(plan.epoch)
+    if earlier and there != told:
+        raise LakeError(
+            f"{on.target.name} has {there or 0:,} rows of epochs that have published {told:,}",
+            where=str(on.target_path),
+            state="no statement begins to read it; what is published stays",
+            next_command=VERIFY,
+        )
+    return [*earlier, *found]
 
 
 def _first_planned(lake: Lake, plan: ReleasePlan) -> int:
@@ -96,10 +127,9 @@ def combined(inputs: Sequence[WatermarkRow], known: Mapping[tuple[str, int], int
     return status.watermark
 
 
-def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
-    """Raise PlanningError where a statement reads a target that has published rows without their places, as nobody
-    could tell one from another; and where what was a target is read as a source now, or the other way round. Nothing
-    was written."""
+def refuse_turned(lake: Lake, pipeline: Pipeline) -> None:
+    """Raise PlanningError where what was a target is read as a source now, or the other way round. Nothing was
+    written."""
     for name in dict.fromkeys(name for insert in pipeline.inserts for name in insert.inputs):
         table, target = pipeline.table(name), pipeline.writer_of(name) is not None
         was_source, was_target = lake.epochs.last(name) is not None, lake.watermarks.last(name) is not None
@@ -111,20 +141,4 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
                 state="nothing was planned or released; what is published stays",
                 next_command=f"put the old declaration back; or give the table another name than {name}, and what is "
                 "written a new target; or begin another lake: --lake DIR",
-            )
-    for insert in pipeline.inserts:
-        readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
-        if not readers or lake.staged.last(insert_owner(insert.id)) is None:
-            continue
-        table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
-        if table is not None and not has_places(table):
-            names = " and ".join(reader.id for reader in readers)
-            raise PlanningError(
-                f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "
-                "statement can begin to read it",
-                where=f"line {readers[0].location.line} of the script",
-                state="nothing was planned or released; what is published stays",
-                next_command="put the old declaration back; or declare a new target beside "
-                f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
-                f"{names} read that; or begin another lake: --lake DIR",
             )

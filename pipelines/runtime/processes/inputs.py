@@ -15,6 +15,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import empty_frame, task_number
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.places import PLACED
 from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
@@ -24,7 +25,7 @@ from tidegate.pipelines.process.engine.steps import LandedStep, Steps, steps_of
 from tidegate.pipelines.process.engine.task import KIND, OFFSET, REPORTED, TASK, TaskPlan, output_column, run_task
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
-from tidegate.pipelines.runtime.epochs.position import PLACED, InsertOnLake
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.runtime.processes.columns import (
     key_columns,
     output_columns,

@@ -318,7 +318,7 @@ class ProcessRunner(InsertRunner):
     def _places(self) -> list[Location]:
         return [self.lake.state_path(self.insert), *super()._places]
 
-    @cached_property
+    @property
     def is_logged(self) -> bool:
         return True
 
@@ -356,11 +356,11 @@ class ProcessRunner(InsertRunner):
 
     def _log(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
         """The outputs' rows of the watermark log: with them this epoch has landed for readers of the outputs."""
-        return [LogCommit(partial(self._log_row, plan, staged, number)) for number in range(len(self.targets))]
+        return [LogCommit(partial(self._log_rows, plan, staged, number)) for number in range(len(self.targets))]
 
-    def _log_row(self, plan: ReleasePlan, staged: StagedRow, output: int) -> WatermarkRow:
+    def _log_rows(self, plan: ReleasePlan, staged: StagedRow, output: int) -> list[WatermarkRow]:
         time = OutputsTime.of(staged)
-        return WatermarkRow(
+        row = WatermarkRow(
             owner=self.targets[output].log_name,
             generation=plan.generation,
             epoch=plan.epoch,
@@ -374,3 +374,4 @@ class ProcessRunner(InsertRunner):
             late=0,
             told=time.declared or None,
         )
+        return [row]

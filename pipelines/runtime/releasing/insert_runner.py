@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
@@ -22,10 +23,11 @@ from tidegate.pipelines.lake.adopt import require_whole
 from tidegate.pipelines.lake.commits import require_writable
 from tidegate.pipelines.lake.lake import CommitRole, mark
 from tidegate.pipelines.lake.leases import Leases
+from tidegate.pipelines.lake.places import place_rows
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location, folders_in
-from tidegate.pipelines.progress import Progress
+from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, Span, union
@@ -48,6 +50,7 @@ from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.doubled import doubled_by_output, doubled_rows
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.sinks.protocol import EpochListener, TableSink, sink_of
+from tidegate.pipelines.sql.inserts.chains import time_column
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 
 log = logging.getLogger(__name__)
@@ -161,11 +164,6 @@ class InsertRunner(InsertOnLake, ABC):
             self.ready.add(path)
 
     @property
-    def never_staged(self) -> bool:
-        """Whether no epoch was ever staged, so that nothing is published, quarantined or held either."""
-        return self.lake.staged.last(self.owner) is None
-
-    @property
     def targets(self) -> tuple[Table, ...]:
         """The table of each output."""
         return (self.target,)
@@ -238,7 +236,7 @@ class InsertRunner(InsertOnLake, ABC):
                 state="nothing was released",
                 next_command=NextCommand("run", does="without --from and --to"),
             )
-        readers = " and ".join(reader.id for reader in self.pipeline.readers_of(self.insert))
+        readers = self._readers
         if readers or self.is_logged:
             raise PlanningError(
                 f"{readers or 'a statement'} reads {self.insert.target}, so none of its rows can be released anew: "
@@ -297,6 +295,31 @@ class InsertRunner(InsertOnLake, ABC):
         self.refuse_lost()
         if self.definitions is not None:
             self.definitions.take_up(self.owner)
+        self._open_to_readers()
+
+    def _open_to_readers(self) -> None:
+        """Give the rows of a target places, and it a log, once all that is planned is published: where a statement has
+        begun to read what was published without them. Where another writer is faster, the next look does it."""
+        if self.is_logged or not self.pipeline.readers_of(self.insert):
+            return
+        position = self.position()
+        plan = position.plan
+        if plan is None or position.state != "published":
+            return
+        with (
+            self._explained(plan, "what is published stays, and no statement reads it yet"),
+            step(self.progress, f"places of the rows of {self.target.name}, for {self._readers}"),
+        ):
+            try:
+                place_rows(self.target_path, time_column(self.insert, self.target))
+            except CommitFailedError as error:
+                log.info("%s changed while its rows got places: %s", self.target.name, error)
+                return
+        self._log_again()
+
+    @property
+    def _readers(self) -> str:
+        return " and ".join(reader.id for reader in self.pipeline.readers_of(self.insert))
 
     def _go_on(self) -> None:
         """Take the lease, for an epoch that another runner may have planned."""

@@ -27,6 +27,7 @@ from tidegate.pipelines.joins.writer import Release, Staged, merged
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
+from tidegate.pipelines.lake.places import PLACED
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
@@ -35,8 +36,7 @@ from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
 from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
-from tidegate.pipelines.runtime.epochs.position import PLACED
-from tidegate.pipelines.runtime.epochs.target_log import log_row
+from tidegate.pipelines.runtime.epochs.target_log import log_rows
 from tidegate.pipelines.runtime.indexes import Indexed
 from tidegate.pipelines.runtime.quarantine import PROBE, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.releasing.branches import through
@@ -238,7 +238,7 @@ class JoinRunner(InsertRunner):
             taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
             quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
             target = replace(target, instead_of=taken_out[1])
-        log = [LogCommit(partial(log_row, self, plan, staged.counts["to:publish"]))] if self.is_logged else []
+        log = [LogCommit(partial(log_rows, self, plan, staged.counts["to:publish"]))] if self.is_logged else []
         return [quarantine, target, *log, *self._notifications(target)]
 
     def _instead_of(self, plan: ReleasePlan, role: Literal["publish", "quarantine"]) -> Epochs:

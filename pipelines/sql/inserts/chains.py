@@ -116,8 +116,21 @@ def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
 def _carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:
     """Whether a target's watermark is that of its INSERT: it is of a column that holds the event time of the `probe`'s
     rows as it is."""
+    return spec.expression == quoted(spec.column) and spec.column in _carriers(writer, probe)
+
+
+def _carriers(writer: Insert, probe: Table) -> list[str]:
+    """The columns of a target that hold the event time of the `probe`'s rows as it is."""
     own = probe.watermark
-    if own is None or spec.expression != quoted(spec.column) or len(own.path) > 1:
-        return False
-    given = {item.name: item for item in writer.projections}.get(spec.column)
-    return given is not None and given.expression == f"{quoted(writer.probe_alias)}.{quoted(own.column)}"
+    if own is None or len(own.path) > 1:
+        return []
+    time = f"{quoted(writer.probe_alias)}.{quoted(own.column)}"
+    return [item.name for item in writer.projections if item.expression == time]
+
+
+def time_column(writer: Insert, target: Table) -> str | None:
+    """The column of a target that holds the event time of the rows which its INSERT takes; None if none does."""
+    assert writer.tree is not None
+    found = _carriers(writer, writer.tree.scan.declared.table)
+    declared = target.watermark.column if target.watermark is not None else None
+    return declared if declared in found else next(iter(found), None)

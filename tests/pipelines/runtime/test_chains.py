@@ -31,6 +31,7 @@ from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.epochs.position import Waiting
+from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
@@ -357,11 +358,16 @@ READER = f"CREATE TABLE seen (id INT) {WITH};\nINSERT INTO seen SELECT id FROM c
 
 def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     alone = Harness(PLAIN, spark, tmp_path / "alone")
-    alone.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
-    alone.advance()
+    for number in (1, 2):
+        alone.push("clicks", [{"id": number, "k": 1, "ts": AT}])
+        alone.advance()
     alone.runner.close()
-    with pytest.raises(PlanningError, match="clean was published before seen read it"):
-        Harness(PLAIN + READER, spark, tmp_path / "alone").run()
+    read = Harness(PLAIN + READER, spark, tmp_path / "alone")
+    assert sorted(row["id"] for row in read.advance()) == [1, 2]
+    read.push("clicks", [{"id": 3, "k": 1, "ts": AT}])
+    assert [row["id"] for row in read.advance()] == [3, 3]
+    assert read.verify("seen").passed
+    read.runner.close()
 
     both = Harness(PLAIN + READER, spark, tmp_path / "both")
     both.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
@@ -380,6 +386,86 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
     source = PLAIN.split("INSERT")[0] + READER
     with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
         Harness(source, spark, tmp_path / "both").run()
+
+
+NAMED = (
+    BUILDS
+    + CLICKS
+    + target("named", "u INT, ", ", 'gate.on-unmatched' = 'block'")
+    + "INSERT INTO named SELECT c.id, c.k, u.v, c.ts FROM clicks AS c "
+    + "JOIN users FOR SYSTEM_TIME AS OF c.ts AS u ON u.k = c.k;\n"
+)
+READ_LATER = (
+    f"CREATE TABLE rated (id INT, u INT, r INT) {WITH};\nCREATE TABLE tally (u INT, n BIGINT) {WITH};\n"
+    "INSERT INTO rated SELECT n.id, n.u, r.v FROM named AS n JOIN rates FOR SYSTEM_TIME AS OF n.ts AS r ON r.k = n.k;\n"
+    "INSERT INTO tally SELECT u, COUNT(*) FROM TABLE(TUMBLE(TABLE named, DESCRIPTOR(ts), INTERVAL '0.02' SECONDS)) "
+    "GROUP BY window_start, window_end, u;\n"
+)
+
+
+def test_a_first_reader_that_comes_later_reads_all_that_was_published(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an epoch is held, and with crashes between the commits that open the target; a runner of the script without
+    the readers goes on beside."""
+
+    def clicked(harness: Harness, number: int, key: int, ms: int, mark: int) -> None:
+        harness.push("clicks", [{"id": number, "k": key, "ts": moment(ms)}])
+        for name in ("clicks", "users"):
+            harness.watermark(name, at_ms(mark))
+
+    alone = Harness(NAMED, spark, tmp_path)
+    alone.push("users", [{"k": 1, "v": 7, "ts": moment(0)}])
+    for number, ms in ((1, 5), (2, 15), (3, 25)):
+        clicked(alone, number, 1, ms, ms + 1)
+        alone.advance()
+    clicked(alone, 4, 2, 35, 36)
+    with pytest.raises(GateHeld):
+        alone.advance()
+    alone.runner.close()
+
+    both = Harness(NAMED + READ_LATER, spark, tmp_path)
+    for key in (1, 2):
+        both.push("rates", [{"k": key, "v": 50 + key, "ts": moment(0)}])
+    both.watermark("rates", at_ms(100))
+    both.push("users", [{"k": 2, "v": 8, "ts": moment(30)}])
+    with pytest.raises(GateHeld):
+        both.run()
+    assert both.published("rated") == both.published("tally") == []
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.pipelines.lake.places.add_columns", no_space)
+        both.runner.resolve_held("named")
+        with pytest.raises(StepFailed, match="no space"):
+            both.advance()
+    both.restart()
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.pipelines.runtime.epochs.commits.LogCommit.make", no_space)
+        with pytest.raises(StepFailed, match="no space"):
+            both.advance()
+    both.restart()
+    both.advance()
+    both.runner.close()
+
+    clicked(alone, 5, 1, 45, 46)
+    clicked(alone, 6, 1, 3, 46)
+    alone.advance()
+    alone.runner.close()
+    clicked(both, 7, 2, 55, 100)
+    both.advance()
+    rated = {1: (7, 51), 2: (7, 51), 3: (7, 51), 4: (8, 52), 5: (7, 51), 6: (7, 51), 7: (8, 52)}
+    assert {row["id"]: (row["u"], row["r"]) for row in both.published("rated")} == rated
+    assert Counter((row["u"], row["n"]) for row in both.published("tally")) == {(7, 2): 1, (7, 1): 2, (8, 1): 2}
+    assert reached(both, "named") == at_ms(100)
+    assert all(both.verify(name).passed for name in ("named", "rated"))
+    assert all(reconcile(both.lake, both.pipeline, insert).problems == () for insert in both.pipeline.inserts)
+    table = DeltaTable(str(both.lake.target_path(both.pipeline.table("named"))))
+    assert len({(row["_epoch"], row["_split"], row["_offset"]) for row in table.to_pyarrow_table().to_pylist()}) == 7
+    files = table.get_add_actions(flatten=True).to_pylist()
+    assert all(file["min._rowtime"] is not None for file in files)
+
+
+def no_space(*_: object) -> None:
+    raise OSError("no space")
 
 
 SILENT = "WITH ('connector' = 'scripted', 'tells-time' = 'false', 'scan.watermark.idle-timeout' = '1 ms')"
