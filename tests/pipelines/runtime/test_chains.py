@@ -12,6 +12,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -460,7 +461,7 @@ def test_a_first_reader_that_comes_later_reads_all_that_was_published(
     assert all(reconcile(both.lake, both.pipeline, insert).problems == () for insert in both.pipeline.inserts)
     table = DeltaTable(str(both.lake.target_path(both.pipeline.table("named"))))
     assert len({(row["_epoch"], row["_split"], row["_offset"]) for row in table.to_pyarrow_table().to_pylist()}) == 7
-    files = table.get_add_actions(flatten=True).to_pylist()
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert all(file["min._rowtime"] is not None for file in files)
 
 
