@@ -15,7 +15,9 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=10
 
-.PHONY: help install install-dev demo ui test test-fast test-all check format bench soak clean
+ALONGSIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
+
+.PHONY: help install install-dev demo ui test test-fast test-all check types style compiled format bench soak clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,18 +35,29 @@ ui: install ## Open Dagster on the demo's lake
 	@$(TIDEGATE) ui --demo $(ARGS)
 
 check: install-dev ## Lint, format, types, import rules
+	@$(ALONGSIDE) types style
+
+types:
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+style:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
-test: check ## Every check, and every promise shown on real services that the tests start (15 minutes)
+# Else each worker would compile all tests for itself. What is wrong with one, the run itself says.
+compiled:
+	@$(BIN)/python -m pytest --collect-only -qq $(ARGS) >/dev/null 2>&1 || true
+
+test: install-dev ## Every check, and every promise shown on real services that the tests start (15 minutes)
+	@$(ALONGSIDE) types style compiled
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
 test-fast: install-dev ## Every test that needs no service, without a JVM (2 minutes)
 	@$(PYTEST) -m "not service and not thorough" $(ARGS)
 
-test-all: check ## Every test there is, with every kill point; before a piece of work is called done (an hour)
+test-all: install-dev ## Every test there is, with every kill point; before a piece of work is called done (an hour)
+	@$(ALONGSIDE) types style compiled
 	@$(PYTEST) $(ARGS)
 
 format: install-dev ## Put the code into its format
