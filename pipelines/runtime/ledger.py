@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.records import read_from, restored
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.kinds import Count, fact
@@ -127,8 +127,7 @@ class Done:
     @classmethod
     def of(cls, row: LedgerRow) -> Done:
         """Read back from a checkpoint."""
-        with read_from(row):
-            return restored(cls, row.sums)
+        return restored(cls, row.sums, row.place)
 
     def decided_upto(self, epoch: int) -> int | None:
         """The quarantined rows that epochs up to one have released or discarded; None if all epochs have to be read to

@@ -245,7 +245,11 @@ ROLES: Mapping[type[Stored], CommitRole] = {
 
 def store(lake: Lake, *rows: Stored) -> None:
     """Control rows, each in a commit of its own, as who writes it names it. A plan that is stored already stays."""
-    store_together(lake, *([row] for row in rows))
+    for row in rows:
+        if isinstance(row, WatermarkRow):
+            Stream(lake, row.owner).generation(row.generation).log_epoch(row)
+        else:
+            store_together(lake, [row])
 
 
 def store_together(lake: Lake, *lists: Sequence[Stored]) -> None:
