@@ -387,7 +387,6 @@ class DefinitionRow(Record):
         form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
-        assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
         home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
@@ -402,7 +401,6 @@ class DefinitionRow(Record):
     form: Mapping[str, Any]
     script: str = ""
     source: Mapping[str, Any] | None = None
-    assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
     home: str = ""

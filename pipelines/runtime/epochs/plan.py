@@ -218,9 +218,9 @@ class ReleasePlan:
 
     `insert` is the id of the INSERT, which names a generation of its statement. `instant` (ms, UTC) is what PROCTIME()
     and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT computes; `definition` is the number of the
-    definition that it was made under. `replaces` are epochs of its generation, as (first, last): a held or never staged
-    one is dead at once, a published one when this is published. `oldest`: in event time, no row of it that has a time
-    lies before this (ms, UTC).
+    definition that it was made under; 0 before it is stored. `replaces` are epochs of its generation, as (first, last):
+    a held or never staged one is dead at once, a published one when this is published. `oldest`: in event time, no row
+    of it that has a time lies before this (ms, UTC).
     """
 
     insert: str
@@ -231,7 +231,7 @@ class ReleasePlan:
     pins: tuple[Pin, ...]
     on_unmatched: OnUnmatched
     computes: str
-    definition: int | None = None
+    definition: int = 0
     lots: tuple[Lot, ...] = ()
     replaces: tuple[tuple[int, int], ...] = ()
     supersedes: int | None = None

@@ -179,7 +179,8 @@ def runner_of(made: HandmadeLake) -> Iterator[InsertRunner]:
     fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
     DeltaTable.create(str(made.lake.quarantine_path(made.target, made.insert)), Schema(fields))
     leases = made.lake.leases("test")
-    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
+    defined = Definitions(made.lake, made.pipeline, {}, system_clock)
+    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress(), defined)
     leases.close()
 
 
