@@ -28,7 +28,14 @@ from tidegate.pipelines.runtime.epochs.processed import (
     input_rows,
     processed_by,
 )
-from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
+from tidegate.pipelines.runtime.quarantine import (
+    QuarantinedSum,
+    quarantined_by_epoch,
+    quarantined_in,
+    removed,
+    removed_upto,
+    summed,
+)
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
@@ -285,6 +292,15 @@ def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
     """What all epochs of an INSERT have done with rows."""
     before, epochs = since_checkpoint(lake, insert, target)
     return before + done_by(epochs)
+
+
+def removed_rows(lake: Lake, pipeline: Pipeline, insert: Insert, done: Done) -> int:
+    """The rows that retention has taken out of an INSERT's quarantine, whose epochs have `done` so much."""
+    upto = removed_upto(lake, insert, lake.quarantine_path(pipeline.table(insert.target), insert))
+    rows = done.decided_upto(upto) if upto else 0
+    return (
+        sum(item.rows for item in removed(quarantined_by_epoch(lake, pipeline, insert), upto)) if rows is None else rows
+    )
 
 
 def sums_of(
