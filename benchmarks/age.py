@@ -196,10 +196,9 @@ def _landed(lake: Lake, name: str, count: int) -> int:
     plan, log = lake.epochs.last(name), lake.watermarks.last(name)
     assert plan is not None
     assert log is not None
-    assert log.sums is not None
     numbers = range(1, count + 1)
     _store(lake, "plan", name, [replace(plan, epoch=plan.epoch + number) for number in numbers])
-    sums = [{**log.sums, "epochs": log.epoch + number, "rows": log.sums["rows"] + number} for number in numbers]
+    sums = [replace(log.sums, epochs=log.epoch + number, rows=log.sums.rows + number) for number in numbers]
     rows = [
         replace(log, epoch=log.epoch + number, rows=1, sums=each) for number, each in zip(numbers, sums, strict=True)
     ]

@@ -115,10 +115,8 @@ class Advice:
 
     @classmethod
     def of_stored(cls, text: str) -> Advice:
-        """What `stored` wrote. Older versions stored a sentence, with SCRIPT or … where the script belongs."""
-        if not text.startswith("["):
-            return _of_sentence(text)
-        parts = json.loads(text)
+        """What `stored` wrote; nothing of an empty text."""
+        parts = json.loads(text) if text else ()
         return cls(
             tuple(
                 part if isinstance(part, str) else NextCommand(**{**part, "arguments": tuple(part["arguments"])})
@@ -133,22 +131,6 @@ def _reworded(part: str | NextCommand | UnlessLanded, change: Callable[[str], st
     if isinstance(part, UnlessLanded):
         return UnlessLanded(change(part.words), part.landed.reworded(change))
     return replace(part, arguments=tuple(map(change, part.arguments)), does=change(part.does))
-
-
-_IN_A_SENTENCE = re.compile(
-    r"tidegate (run|status|verify|report|maintain|release|discard|reconcile|quarantine \w+)( SCRIPT| …)?"
-    r"((?: [^\s;,()]+)*)"
-)
-
-
-def _of_sentence(text: str) -> Advice:
-    parts: list[str | NextCommand] = []
-    end = 0
-    for found in _IN_A_SENTENCE.finditer(text):
-        verb, script, arguments = found.groups()
-        parts += [text[end : found.start()], NextCommand(verb, tuple(arguments.split()), script=bool(script))]
-        end = found.end()
-    return advice(*parts, text[end:])
 
 
 Advised = str | NextCommand | UnlessLanded | Advice

@@ -17,8 +17,7 @@ from tidegate.pipelines.lake.delta_log import logged_rows
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs.generations import at_current
 from tidegate.pipelines.runtime.epochs.processed import ProcessRows, process_rows
-from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, nothing_done
-from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, removed, removed_upto
+from tidegate.pipelines.runtime.ledger import WhereRowsAre, all_done, newest_of, nothing_done, removed_rows
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.text import counted
@@ -150,6 +149,7 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
         f"probe {each.table}": (Stream.of(lake, pipeline, each.table).generation(each.generation), each.upto)
         for each in rows.branches
     } or {"probe": (Stream.of(lake, pipeline, insert.probe).generation(rows.generation), upto)}
+    done = all_done(lake, insert.id, lake.target_path(target))
     tables = {
         **{name: own.there(upto) for name, (own, upto) in read.items()},
         "target": logged_rows(lake.target_path(target)),
@@ -170,21 +170,11 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     expected = {
         **{name: own.landed(0, upto) - own.removed.rows for name, (own, upto) in read.items()},
         "target": rows.published,
-        "quarantine": rows.in_quarantine - _removed(lake, pipeline, insert),
+        "quarantine": rows.in_quarantine - removed_rows(lake, pipeline, insert, done),
     }
     there = {names[place]: number for place, number in tables.items()}
     problems += _differences(there, {names[place]: number for place, number in expected.items()}, ())
     return Reconciliation(rows, tables, expected, tuple(f"INSERT {insert.id}: {problem}" for problem in problems))
-
-
-def _removed(lake: Lake, pipeline: Pipeline, insert: Insert) -> int:
-    """The rows that retention has taken out of an INSERT's quarantine."""
-    target = pipeline.table(insert.target)
-    upto = removed_upto(lake, insert, lake.quarantine_path(target, insert))
-    rows = all_done(lake, insert.id, lake.target_path(target)).decided_upto(upto) if upto else 0
-    if rows is None:
-        return sum(item.rows for item in removed(quarantined_by_epoch(lake, pipeline, insert), upto))
-    return rows
 
 
 def _where_rows_are(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[WhereRowsAre, int]:

@@ -133,13 +133,6 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         changes="neither",
     ),
     OptionSpec(
-        "changelog.lookup",
-        "boolean",
-        default="false",
-        doc="Has no effect any more, because every release finds rows by key. Accepted for older scripts.",
-        changes="neither",
-    ),
-    OptionSpec(
         "scan.max-rows-per-epoch",
         "integer",
         doc="About how many rows one epoch may have, if the source can count them before it reads. An aligned epoch "

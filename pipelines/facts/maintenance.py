@@ -35,7 +35,6 @@ class MaintainedTable:
     landed_rows_removed: Count | None = None
     quarantined_rows_removed: Count | None = None
     nothing_removed_because: str | None = None
-    note: str = ""
 
     @classmethod
     def of(cls, item: Maintained) -> MaintainedTable:
@@ -45,7 +44,7 @@ class MaintainedTable:
         reason = kept.reason or None if kept else None
         counts = (item.files_before, item.files_after, files, item.freed, examined)
         versions, landed, quarantined = removed
-        return cls(item.name, item.skipped or None, *counts, versions, landed, quarantined, reason, item.note)
+        return cls(item.name, item.skipped or None, *counts, versions, landed, quarantined, reason)
 
     @property
     @fact("what went", said=True)
@@ -55,7 +54,7 @@ class MaintainedTable:
         removed = (self.versions_removed, self.landed_rows_removed, self.quarantined_rows_removed)
         gone = [counted(rows, what[:-1]) for what, rows in zip(_WHAT, removed, strict=True) if rows]
         parts = gone or [self.nothing_removed_because or ""]
-        return ", ".join(filter(None, (*parts, self.note)))
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)

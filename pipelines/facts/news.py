@@ -134,7 +134,7 @@ def published_since(newest: Epoch, since: Place) -> Published:
     whole = plan.epoch - first < AT_ONCE
     judged = [GateVerdict.of(row) for row in verdicts]
     warned = next((verdict for verdict in judged if verdict.warnings), judged[0])
-    waiting = waiting_rows(lake, [item.table for item in plan.branches], plan, published=True)
+    waiting = sum(waiting_rows([Stream(lake, item.table).newest for item in plan.branches], plan))
     last = Epoch(lake, owner, plan, staged[0], verdicts[0], newest.published)
     return Published(last, tuple(staged if whole else staged[:1]), warned, waiting)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -50,7 +49,10 @@ def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     NewerRecord where it has a field that `kind` has not."""
     if unknown := values.keys() - _known(kind):
         raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
-    read = {name: reader(values[name]) for name, reader in _readers(kind).items() if name in values}
+    try:
+        read = {name: reader(values[name]) for name, reader in _readers(kind).items() if name in values}
+    except NewerRecord as error:  # of a dataclass inside, which does not know where it is stored
+        raise NewerRecord(error.kind, error.unknown, error.where or where) from error
     return kind(**{**values, **read})
 
 
@@ -76,14 +78,10 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
 
 
 def stored(item: Any) -> dict[str, Any]:
-    """A dataclass as the lake stores it, with those inside of it. A field that was added `later` is stored only if it
-    differs from its default, so that what an older version has stored keeps its digest."""
+    """A dataclass as the lake stores it, with those inside of it, and without what equals its default: a field that
+    comes later does not change what was stored before, nor its digest."""
     values = ((each, getattr(item, each.name)) for each in dataclasses.fields(item))
-    return {
-        each.name: _stored(value)
-        for each, value in values
-        if not (each.metadata.get("later") and value == each.default)
-    }
+    return {each.name: _stored(value) for each, value in values if value != _default(each)}
 
 
 def _stored(value: Any) -> Any:
@@ -92,23 +90,14 @@ def _stored(value: Any) -> Any:
     return stored(value) if dataclasses.is_dataclass(value) else value
 
 
-def later(default: Any) -> Any:
-    """A field that older versions have not stored: see `stored`."""
-    return field(default=default, metadata={"later": True})
-
-
-@contextmanager
-def read_from(row: Record) -> Iterator[None]:
-    """Make a NewerRecord raised inside name the control row that it was read from."""
-    try:
-        yield
-    except NewerRecord as error:
-        raise NewerRecord(error.kind, error.unknown, row.place) from error
+def _default(item: dataclasses.Field[Any]) -> Any:
+    """What a field is where nothing is stored; MISSING where it always is."""
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record of an owner's log. It is stored as JSON, without what equals its default."""
+    """A record of an owner's log, stored as JSON."""
 
     table: ClassVar[str]
     """The name of its kind."""
@@ -119,8 +108,7 @@ class Record:
 
     def to_row(self) -> dict[str, Any]:
         """As the log stores it, but for the owner, whose log it is."""
-        own = (each for each in dataclasses.fields(self) if each.name not in _KEY)
-        content = {each.name: value for each in own if (value := getattr(self, each.name)) != _default(each)}
+        content = {name: value for name, value in stored(self).items() if name not in _KEY}
         return {"generation": self.generation, "epoch": self.epoch, "record": canonical(content)}
 
     @classmethod
@@ -137,15 +125,6 @@ class Record:
 
 def _place(kind: type[Record], row: Mapping[str, Any]) -> str:
     return f"{row['owner']}, generation {row['generation']}, epoch {row['epoch']} of the lake's {kind.table}"
-
-
-def _default(item: dataclasses.Field[Any]) -> Any:
-    """What a field is where nothing is stored; MISSING where it always is."""
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-
-
-def _made(default: Any) -> Any:
-    return field(default_factory=lambda: default)
 
 
 _KEY = ("owner", "generation", "epoch")
@@ -182,6 +161,22 @@ class EpochRow(Record):
     digest: str = ""
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Of a generation's first epochs: how many `epochs` they are, their `rows`, the `late` ones, those that were
+    `rejected`."""
+
+    epochs: int = 0
+    rows: int = 0
+    late: int = 0
+    rejected: int = 0
+
+    def with_epoch(self, row: WatermarkRow) -> Sums:
+        """These, and what one more epoch adds."""
+        rejected = self.rejected + (row.rejected or 0)
+        return Sums(self.epochs + 1, self.rows + row.rows, self.late + (row.late or 0), rejected)
+
+
 class _Emitted:
     """A row that holds the last watermark of a table, or of a split."""
 
@@ -209,7 +204,7 @@ class SplitWatermark(_Emitted):
         late: late rows of this epoch.
         ended: the source has said that no row of it will come.
         bounded: it was read in the bounded phase and not since, and the source does not name it as one that goes on.
-        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first, and in rows of an older lake.
+        rowtime: the greatest rowtime of its rows (ms, UTC); None before the first.
     """
 
     split: str
@@ -234,15 +229,15 @@ class WatermarkRow(Record, _Emitted):
         position: for people.
         lag_ms: how far behind the source the epoch's end was when it landed.
         truncated: there was a truncate, in this epoch or before.
-        late: rows whose rowtime is at or below the watermark of the epoch before; None in rows of an older lake.
+        late: rows whose rowtime is at or below the watermark of the epoch before; None of a target, where they are not
+            counted.
         alignment: the position of the table's group once the epoch had landed (`runtime/landing/alignment.py`); None
             outside of a group.
         rejected: how much the source could not read as rows; None for nothing.
         kept: until when the source surely has what comes after the epoch, and for how long it keeps anything (`until`,
             `for_ms`); None where it does not say so, or can be asked at any time.
         told: of a process's output, the last value of every watermark that functions declare; None where there is none.
-        sums: of this epoch and all before it, of the generation (`pipelines/lake/stream.py`); None in rows of an older
-            lake.
+        sums: of this epoch and all before it, of the generation; filled in by `Generation.log_epoch`.
         missing: columns that no record had a field for (`runtime/missing_fields.py`); None for none.
     """
 
@@ -258,13 +253,13 @@ class WatermarkRow(Record, _Emitted):
     lag_ms: int | None = None
     position: str = ""
     truncated: bool = False
-    splits: list[dict[str, Any]] = _made([])
+    splits: list[dict[str, Any]] = field(default_factory=list)
     late: int | None = None
     alignment: Mapping[str, Any] | None = None
     rejected: int | None = None
     kept: Mapping[str, int] | None = None
     told: Mapping[str, int | bool] | None = None
-    sums: Mapping[str, int] | None = None
+    sums: Sums = Sums()
     missing: Mapping[str, Any] | None = None
 
 
@@ -311,7 +306,7 @@ class StagedRow(Record):
     files: list[dict[str, Any]]
     counts: Mapping[str, int]
     facts: Mapping[str, Any]
-    beside: list[int] = _made([])
+    beside: list[int] = field(default_factory=list)
 
     @property
     def late(self) -> int | None:
@@ -392,7 +387,6 @@ class DefinitionRow(Record):
         form: The definition itself (`tidegate.pipelines.sql.canonical`); `digest` identifies it.
         script: The statements by which epochs that were made under it can be recomputed; nothing secret is in it.
         source: The source's own id, where it has one.
-        assumed: It was taken from the first script that ran, since the lake is older than its definitions.
         pipeline: The name of the script's pipeline that recorded it.
         left_out: That script does not name the owner any more.
         home: The script's folder as seen from the lake, where relative paths of `script` begin; "" for a script of no
@@ -407,7 +401,6 @@ class DefinitionRow(Record):
     form: Mapping[str, Any]
     script: str = ""
     source: Mapping[str, Any] | None = None
-    assumed: bool = False
     pipeline: str = ""
     left_out: bool = False
     home: str = ""

@@ -185,19 +185,10 @@ class Releasable:
 
     def measured(self, path: Address, spark: Callable[[], SparkSession]) -> tuple[int, int]:
         """How many rows are releasable, and a moment (ms, UTC) that none lies before: MAX where none has a time."""
-        table = delta_log.opened(path)
-        if table is None:
-            return 0, MAX_TIMESTAMP
-        if not delta_log.plain(table):
-            from tidegate.pipelines.lake.rows import read
-
-            releasable = read(spark(), path).where(self.condition())
-            rows, least = releasable.selectExpr("count(1)", "unix_micros(min(_rowtime))").collect()[0]
-            return int(rows), MAX_TIMESTAMP if least is None else int(least) // 1000
         import pyarrow.compute as pc
 
         rows, least = 0, MAX_TIMESTAMP
-        for times in self._times(table):
+        for times in self._times(path, spark):
             rows += len(times)
             earliest = pc.min(times).as_py()  # type: ignore[attr-defined]
             least = least if earliest is None else min(least, earliest // 1000)
@@ -205,29 +196,24 @@ class Releasable:
 
     def reaching(self, path: Address, spark: Callable[[], SparkSession], most: int) -> int:
         """The least moment (ms, UTC) up to which at least `most` releasable rows lie; MAX where fewer have a time."""
-        table = delta_log.opened(path)
-        if table is None:
-            return MAX_TIMESTAMP
-        if not delta_log.plain(table):
-            from tidegate.pipelines.lake.rows import read
-
-            releasable = read(spark(), path).where(self.condition()).where("_rowtime IS NOT NULL")
-            found = (
-                releasable.selectExpr("unix_micros(_rowtime) AS at").orderBy("at").offset(most - 1).limit(1).collect()
-            )
-            return -(-int(found[0][0]) // 1000) if found else MAX_TIMESTAMP
         import numpy as np
 
-        at = np.concatenate([np.empty(0, np.int64), *(times.drop_null().to_numpy() for times in self._times(table))])
+        found = [times.drop_null().to_numpy() for times in self._times(path, spark)]
+        at = np.concatenate([np.empty(0, np.int64), *found])
         return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
 
-    def _times(self, table: delta_log.Table) -> Iterator[pa.Array]:
-        """The times (us) of releasable rows, batch by batch, of a table whose files give its rows."""
-        if files := self.files(table):
+    def _times(self, path: Address, spark: Callable[[], SparkSession]) -> Iterator[pa.Array]:
+        """The times (us) of releasable rows, batch by batch; by Spark where the files alone do not give the rows."""
+        table = delta_log.opened(path)
+        if table is not None and not delta_log.plain(table):
+            found = self.rows(spark(), path).selectExpr("unix_micros(_rowtime) AS at").toArrow()
+            yield from found["at"].chunks
+        elif table is not None and (files := self.files(table)):
             for batch in dataset_of(files).to_batches(columns=["_rowtime"], filter=self.expression()):
                 yield batch["_rowtime"].cast(pa.int64())
 
     def rows(self, spark: SparkSession, path: Address) -> DataFrame:
+        """The rows, as of now."""
         from tidegate.pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from operator import add
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.records import WatermarkRow, restored
+from tidegate.pipelines.lake.records import Sums, WatermarkRow
 from tidegate.pipelines.lake.releasable import Part, micros
 from tidegate.pipelines.location import Location
 
@@ -152,17 +151,9 @@ class Generation:
         return [row for row in found if row is not None]
 
     def sums(self, upto: int | None = None) -> Sums:
-        """The sums over its landed epochs, up to one if given.
-
-        Each log row has the sums up to itself, so only one row is read. Rows of an older lake have none: the epochs
-        after the last row that has sums are added up. A row without sums costs time and never changes the result.
-        """
-        found = Sums()
-        for row in self._newest_first(upto):
-            if row.sums is not None:
-                return found + restored(Sums, row.sums, row.place)
-            found += Sums.of(row)
-        return found
+        """The sums over its landed epochs, up to one if given. Each log row has those up to itself: one row is read."""
+        row = self._upto(upto)
+        return Sums() if row is None else row.sums
 
     def landed(self, after: int, upto: int) -> int:
         """The rows of the landed epochs with after < epoch <= upto."""
@@ -177,13 +168,16 @@ class Generation:
         newest = self.last
 
         def later(epoch: int) -> bool:
-            row = next(self._newest_first(epoch), None)
+            row = self._upto(epoch)
             return row is not None and row.landed_at >= instant
 
         return since + bisect_left(range(since + 1, newest.epoch + 1 if newest else 0), True, key=later)
 
-    def _newest_first(self, upto: int | None) -> Iterator[WatermarkRow]:
-        return self.stream.lake.watermarks.newest_first(self.stream.name, generation=self.number, upto=upto)
+    def _upto(self, epoch: int | None) -> WatermarkRow | None:
+        """The log row of the last landed epoch, up to one if given."""
+        return next(
+            self.stream.lake.watermarks.newest_first(self.stream.name, generation=self.number, upto=epoch), None
+        )
 
     def log_epoch(self, row: WatermarkRow) -> None:
         """Write an epoch's log row, with the sums up to itself: it has landed now. Repeating it changes nothing."""
@@ -193,8 +187,8 @@ class Generation:
         """The same for epochs that land by one commit, in order."""
         sums, found = self.sums(rows[0].epoch - 1), list[WatermarkRow]()
         for row in rows:
-            sums += Sums.of(row)
-            found.append(replace(row, sums=asdict(sums)))
+            sums = sums.with_epoch(row)
+            found.append(replace(row, sums=sums))
         self.stream.lake.watermarks.append(found, application=self.application("watermark"), version=rows[-1].epoch)
 
     # --- its rows ------------------------------------------------------------------------------------------------
@@ -233,25 +227,6 @@ class Generation:
 
     def _marks(self) -> list[str]:
         return [self.stream.lake.application(self.stream.name, role, self.number) for role in _REMOVED]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Of a generation's first epochs: how many `epochs` they are, their `rows`, the `late` ones, those that were
-    `rejected`."""
-
-    epochs: int = 0
-    rows: int = 0
-    late: int = 0
-    rejected: int = 0
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*map(add, astuple(self), astuple(other)))
-
-    @classmethod
-    def of(cls, row: WatermarkRow) -> Self:
-        """What one epoch adds."""
-        return cls(1, row.rows, row.late or 0, row.rejected or 0)
 
 
 @dataclass(frozen=True)

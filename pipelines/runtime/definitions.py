@@ -56,7 +56,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import READ_FROM, digest_of, insert_form, statement_of, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert, ProcessInsert
+from tidegate.pipelines.sql.model import Insert
 
 
 @dataclass
@@ -145,10 +145,7 @@ class Definitions:
     def _of_table(self, table: Table, anew: bool) -> Iterator[Difference]:
         owner, stored = table.name, self.lake.definitions.last(table.name)
         form = self._form(owner)
-        if self.lake.epochs.last(owner) is None:
-            return
-        if stored is None:  # it is older than the lake's definitions
-            yield from unlike(owner, Stream(self.lake, owner).path, table, "columns", whole=True)
+        if stored is None or self.lake.epochs.last(owner) is None:
             return
         found = compared(owner, stored.form, form)
         fresh = bool(found) and self.never_landed(owner)
@@ -213,16 +210,12 @@ class Definitions:
     def _of_insert(self, insert: Insert) -> Iterator[Difference]:
         owner = insert_owner(insert.id)
         row, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
-        if row is None:
+        if row is None or stored is None:
             yield from self._taking_over(insert)
             target = self.pipeline.table(insert.target)
-            yield from unlike(owner, self.lake.target_path(target), target, "target columns", whole=False)
+            yield from unlike(owner, self.lake.target_path(target), target)
             return
         form, plan = self._form(owner), stored_plan(row)
-        if stored is None:
-            yield from _not_as_planned(insert, plan)
-            yield from self._not_where_published(insert, plan)
-            return
         found = compared(owner, stored.form, form)
         failed = bool(found) and not self._staged(plan)
         # Nothing was ever staged: nothing is published, quarantined or held. Another kind has plans of its own.
@@ -285,23 +278,21 @@ class Definitions:
 
     def take_up(self, owner: str, *, resnapshot: bool = False) -> bool:
         """Store what the script has changed of `owner`, whose lease this runner holds; it is valid from the next epoch
-        on. Of an owner that is older than the lake's definitions, the whole definition is stored. Returns whether a
-        source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another runner has changed it
-        meanwhile."""
+        on. Returns whether a source begins a new generation. Raises DefinitionChanged, and ConcurrentRun if another
+        runner has changed it meanwhile."""
         self._refuse_overtaken(owner)
         plan, stored = self.lake.epochs.last(owner), self.lake.definitions.last(owner)
-        if plan is None:
+        if plan is None or stored is None:
             return resnapshot
-        form = self._form(owner)
         insert = self._insert(owner)
-        same = stored is not None and stored.digest == digest_of(form) and not stored.left_out
+        same = stored.digest == digest_of(self._form(owner)) and not stored.left_out
         # Reasons name builds by their aliases: an epoch keeps those that it was made with.
-        if stored is not None and same and (insert is None or self._same_beside(stored, insert)):
+        if same and (insert is None or self._same_beside(stored, insert)):
             self._numbers[owner] = stored.epoch
             return resnapshot
         self.require([owner] if resnapshot else ())
         resnapshot = resnapshot or (insert is None and self.begins_anew(owner))
-        if resnapshot and stored is not None:
+        if resnapshot:
             self._anew[owner] = plan.generation + 1
             return True
         landing = insert is None and max(self._committed(owner), self._counted(owner)) < plan.epoch
@@ -315,13 +306,10 @@ class Definitions:
     def _take_up(self, owner: str, generation: int, since: int) -> None:
         """Store the script's definition of `owner`, and report it."""
         stored, form = self.lake.definitions.last(owner), self._form(owner)
-        self._store(owner, generation, since, assumed=stored is None)
+        self._store(owner, generation, since)
         name = named(owner)
-        if stored is None:
-            self.say(f"{name}: assumed to be what this script declares, since the lake is older than definitions")
-            return
-        changes = "; ".join(str(item) for item in compared(owner, stored.form, form))
-        if stored.left_out:
+        changes = "; ".join(str(item) for item in compared(owner, stored.form, form)) if stored else ""
+        if stored is not None and stored.left_out:
             self.say(f"{name} is in the script again, and goes on from epoch {since}")
         if changes:
             self.say(f"{name} changes from epoch {since} on: {changes}")
@@ -392,7 +380,7 @@ class Definitions:
                 next_command=STATUS,
             )
 
-    def _store(self, owner: str, generation: int, since: int, *, assumed: bool = False) -> int:
+    def _store(self, owner: str, generation: int, since: int) -> int:
         last, form = self.lake.definitions.last(owner), self._form(owner)
         number = last.epoch + 1 if last else 1
         insert = self._insert(owner)
@@ -405,7 +393,6 @@ class Definitions:
             digest=digest_of(form),
             form=form,
             script=statements_of(self.pipeline, insert) if insert else statement_of(self.pipeline, owner),
-            assumed=assumed,
             pipeline=self.pipeline.name,
             home=seen_from(self.lake, home_of(self.pipeline)),
         )
@@ -459,9 +446,8 @@ class Definitions:
 
 def as_defined(lake: Lake, pipeline: Pipeline, insert: str, number: int | None = None) -> Pipeline | None:
     """A pipeline with the INSERT called `insert` as the lake defines it, by its newest definition or by that `number`.
-    It is `pipeline` itself where the two are the same, or the lake has no definition of the INSERT. None where that
-    INSERT cannot be made any more: a function of the user's own computes something else now, or the number is
-    unknown."""
+    It is `pipeline` itself where the two are the same, or nothing was planned yet. None where that INSERT cannot be
+    made any more: a function of the user's own computes something else now, or the number is unknown."""
     found = pipeline.insert(insert)
     owner, insert = insert_owner(found.id), found.statement
     rows = lake.definitions.rows(owner)
@@ -551,23 +537,3 @@ def as_stored(lake: Lake, pipeline: Pipeline) -> tuple[Pipeline, list[str]]:
             pipeline = replace(pipeline, tables={**pipeline.tables, **own, **read}, inserts=inserts)
         changes.append(f"{named(owner)} is read as the lake defines it: the script defines it differently")
     return pipeline, changes
-
-
-def _not_as_planned(insert: Insert, plan: ReleasePlan) -> Iterator[Difference]:
-    """For an INSERT that is older than the lake's definitions: the difference if its newest epoch was planned over
-    other tables, or in the other kind of time."""
-    owner = insert_owner(insert.id)
-    process = plan.state is not None
-    if process != isinstance(insert, ProcessInsert):
-        kinds = ("an INSERT", "a process")
-        yield Difference(owner, "kind", kinds[process], kinds[not process], True)
-    if plan.probe != insert.probe and not plan.out_of_quarantine:
-        yield Difference(owner, "probe", plan.probe, insert.probe, True)
-    if process:
-        return
-    builds = sorted({pin.table for pin in plan.pins})
-    if builds != sorted(insert.builds) and not plan.discards:
-        yield Difference(owner, "joins", ", ".join(builds), ", ".join(sorted(insert.builds)), True)
-    time = "event" if plan.bounds else "processing"
-    if time != insert.time:
-        yield Difference(owner, "time", f"{time} time", f"{insert.time} time", True)

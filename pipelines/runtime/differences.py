@@ -121,22 +121,19 @@ def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
     return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
 
 
-def unlike(owner: str, path: Location, table: Table, part: str, *, whole: bool) -> Iterator[Difference]:
-    """The columns of the Delta table at `path` that differ from those of `table`; with `whole` it may not have more
-    columns either."""
+def unlike(owner: str, path: Location, table: Table) -> Iterator[Difference]:
+    """The columns of `table`, a target, that the Delta table at `path` has otherwise, or lacks."""
     stored = opened(path)
     if stored is None:
         return
     fields = stored.schema().fields
     there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
     given = {column.name: column for column in table.stored_columns}
-    more = [name for name in there if whole and not name.startswith("_")]
-    for name in dict.fromkeys([*more, *given]):
-        if name not in given or name not in there:
-            lake, script = ("stored", NOT_THERE) if name in there else (NOT_THERE, "declared")
-            yield Difference(owner, f"{part} {name}", lake, script, True)
-        elif there[name] and given[name].spark_type in _SPARK.values() and there[name] != given[name].spark_type:
-            yield Difference(owner, f"{part} {name}", str(there[name]), given[name].type, True)
+    for name, column in given.items():
+        if name not in there:
+            yield Difference(owner, f"target columns {name}", NOT_THERE, "declared", True)
+        elif there[name] and column.spark_type in _SPARK.values() and there[name] != column.spark_type:
+            yield Difference(owner, f"target columns {name}", str(there[name]), column.type, True)
 
 
 def may_change(item: Difference, form: Mapping[str, Any], failed: bool) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.lake import Lake, LedgerRow
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.records import read_from, restored
+from tidegate.pipelines.lake.records import restored
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.kinds import Count, fact
@@ -28,7 +28,14 @@ from tidegate.pipelines.runtime.epochs.processed import (
     input_rows,
     processed_by,
 )
-from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, quarantined_in, summed
+from tidegate.pipelines.runtime.quarantine import (
+    QuarantinedSum,
+    quarantined_by_epoch,
+    quarantined_in,
+    removed,
+    removed_upto,
+    summed,
+)
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sql.compile import Pipeline
@@ -127,8 +134,7 @@ class Done:
     @classmethod
     def of(cls, row: LedgerRow) -> Done:
         """Read back from a checkpoint."""
-        with read_from(row):
-            return restored(cls, row.sums)
+        return restored(cls, row.sums, row.place)
 
     def decided_upto(self, epoch: int) -> int | None:
         """The quarantined rows that epochs up to one have released or discarded; None if all epochs have to be read to
@@ -286,6 +292,15 @@ def all_done(lake: Lake, insert: str, target: Location | None) -> Done:
     """What all epochs of an INSERT have done with rows."""
     before, epochs = since_checkpoint(lake, insert, target)
     return before + done_by(epochs)
+
+
+def removed_rows(lake: Lake, pipeline: Pipeline, insert: Insert, done: Done) -> int:
+    """The rows that retention has taken out of an INSERT's quarantine, whose epochs have `done` so much."""
+    upto = removed_upto(lake, insert, lake.quarantine_path(pipeline.table(insert.target), insert))
+    rows = done.decided_upto(upto) if upto else 0
+    return (
+        sum(item.rows for item in removed(quarantined_by_epoch(lake, pipeline, insert), upto)) if rows is None else rows
+    )
 
 
 def sums_of(

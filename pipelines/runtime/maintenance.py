@@ -46,8 +46,6 @@ SMALL, LARGE = 64 << 20, 128 << 20
 """Bytes: files smaller than the first are put together, to files of about the second."""
 
 
-NO_LOOKUP = "'changelog.lookup' has no effect any more: every release finds rows by key"
-
 KEEP = timedelta(days=7)
 """VACUUM keeps what a version younger than this names: somebody may be reading it."""
 
@@ -60,7 +58,6 @@ class Maintained:
     retained: Retained | None = None
     tidied: tuple[Tidied, ...] = ()
     skipped: str = ""
-    note: str = ""
 
     @property
     def files_before(self) -> int:
@@ -157,8 +154,7 @@ class Maintenance:
         probing = [each for each in self.pipeline.inserts if table.name in each.taken and each.time == "event"]
         together = (lambda path: self._apart(path, table.name, probing)) if probing else compact
         tidied = tidy(path, keep=self.keep, together=together)
-        note = NO_LOOKUP if table.options.one("changelog.lookup", self.environment) else ""
-        return Maintained(table.name, retained, (tidied,) if tidied else (), note=note)
+        return Maintained(table.name, retained, (tidied,) if tidied else ())
 
     def _apart(self, path: Location, name: str, probing: Sequence[Insert]) -> None:
         """Compact the small files of a landed table, with the rows that one of `probing` has not released yet apart."""

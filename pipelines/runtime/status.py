@@ -16,7 +16,7 @@ from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.document import as_json
 from tidegate.pipelines.records.kinds import Age, Column, Count, Duration, Hidden, Moment, Note, fact
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
+from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, stored_step
 from tidegate.pipelines.runtime.epochs.generations import all_beside, is_over, on_lake
 from tidegate.pipelines.runtime.epochs.history import State, newest_epochs, target_of
 from tidegate.pipelines.runtime.landing.alignment import Blocked, GroupPosition, group_position_of
@@ -437,7 +437,7 @@ def _left_behind(lake: Lake, pipeline: Pipeline | None) -> dict[str, tuple[str, 
 
 def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None, now: int) -> SourceStatus:
     plan: EpochRow | None = lake.epochs.last(table)
-    generation = plan.generation if plan else 1
+    generation, step = plan.generation if plan else 1, stored_step(plan).step if plan else None
     stream = Stream(lake, table)
     own = stream.generation(generation)
     last, all_of_it, removed = own.last, own.sums(), own.removed
@@ -451,8 +451,8 @@ def _source(lake: Lake, table: str, holder: str | None, worked_on_at: int | None
         epochs=last.epoch if last else 0,
         planned=plan.epoch if plan else 0,
         rows=all_of_it.rows,
-        phase=plan.plan.get("phase") if plan else None,
-        step=plan.plan.get("summary", "") if plan else "",
+        phase=step.phase if step else None,
+        step=step.summary if step else "",
         chunks=_chunks(splits),
         flip=_flip(own, last, splits),
         watermark=last.timestamp if last and shown else None,

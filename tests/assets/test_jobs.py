@@ -14,7 +14,7 @@ import pytest
 
 from tests.assets.clicks import files, pipeline
 from tests.assets.test_run import at_rest
-from tests.pipelines.runtime.handmade import HandmadeLake, store
+from tests.pipelines.runtime.handmade import HandmadeLake, define, store
 from tidegate.assets import Presentation, build_pipeline_definitions
 from tidegate.assets.jobs import ANSWER_WITHIN_S, HELD_TAG, NOTHING_NEW, PIPELINE_TAG, Answer, Ticks, rest_of
 from tidegate.assets.resources import TidegateResource
@@ -22,7 +22,6 @@ from tidegate.pipelines.connectors.protocol import SourcePosition, Step
 from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.errors import SourceError
 from tidegate.pipelines.lake import SplitWatermark, WatermarkRow
-from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import source_row
 from tidegate.pipelines.sources.scripted import ScriptedInput
 from tidegate.pipelines.sources.scripted.source import ScriptedSource
@@ -158,6 +157,7 @@ def test_what_waits_and_can_be_released_is_one(made: HandmadeLake, tick: Callabl
 def test_a_split_that_becomes_idle_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
     idle = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(seconds=1))
     made.pipeline = made.pipeline.with_strategy("clicks", idle)
+    define(made.lake, made.pipeline, "clicks", 2)
     split = SplitWatermark("0", 0, False, last_row=1_000)
     heard(made, split)
     assert tick() == "clicks: new: no rows: idle"
@@ -176,9 +176,6 @@ def heard(made: HandmadeLake, split: SplitWatermark) -> None:
 
 
 def test_a_script_that_says_something_else_is_one(made: HandmadeLake, tick: Callable[[], str]) -> None:
-    taken_up = Definitions(made.lake, made.pipeline, {}, lambda: 0, lambda line: None)
-    for owner in ("clicks", "users", made.owner):
-        taken_up.take_up(owner)
     assert tick() == ""
     users = made.pipeline.table("users")
     wider = replace(users, columns=(*users.columns, Column("age", "INT", "INT")))

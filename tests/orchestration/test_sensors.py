@@ -140,7 +140,7 @@ class TestHeldGates:
 def landed_once(lake: Path, table: str) -> None:
     """A table of a database that has flipped."""
     end = BinlogPosition("binlog.000001", 4)
-    step = BinlogStep(BinlogRange(end, end), (end.file,), Birth(0, 1), (), None, end, now())
+    step = BinlogStep(BinlogRange(end, end), (end.file,), Birth(0, 1), (), None, end, now(), Birth(0, 1))
     rows = handmade(lake)
     rows.begun(table, 1, now(), Step(step.to_json()))
     rows.landed(table, 1, at=now(), flip=1)

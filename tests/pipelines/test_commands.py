@@ -84,6 +84,7 @@ def test_an_error_carries_its_command_and_every_surface_shows_it_in_its_own_way(
 @pytest.mark.parametrize("what", ["", "look at it", resnapshot("u", "reads it anew"), or_else("[put] it back", STATUS)])
 def test_advice_is_stored_and_read_back(what: Advised) -> None:
     assert Advice.of_stored(advice(what).stored()) == advice(what)
+    assert Advice.of_stored("") == advice("")
 
 
 @pytest.mark.parametrize(
@@ -101,23 +102,6 @@ def test_advice_is_stored_and_read_back(what: Advised) -> None:
 def test_what_is_to_be_done_without_a_command_that_would_be_refused(what: Advised, left: str | None) -> None:
     found = advice(what).before(lambda command: "--resnapshot" in command.arguments)
     assert (None if found is None else str(found)) == left
-
-
-OLDER = "put it back, or: tidegate run SCRIPT --resnapshot u   (reads it anew); tidegate status"
-
-
-@pytest.mark.parametrize("text", ["", "look at it", OLDER])
-def test_what_an_older_version_stored_is_a_sentence(text: str) -> None:
-    assert str(Advice.of_stored(text)) == text
-
-
-def test_commands_in_what_an_older_version_stored_can_be_pasted() -> None:
-    assert HERE.shown(Advice.of_stored(OLDER)) == (
-        "put it back, or: tidegate run '/s/a b.sql' --resnapshot u --lake /lake   (reads it anew); "
-        "tidegate status --lake /lake"
-    )
-    again = Advice.of_stored("tidegate run …   (reads the same range again)")
-    assert HERE.shown(again) == "tidegate run '/s/a b.sql' --lake /lake   (reads the same range again)"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import EpochRow
-from tidegate.pipelines.lake.records import read_from, restored
+from tidegate.pipelines.lake.records import restored, stored
 from tidegate.pipelines.runtime.epochs.plan import (
     Asked,
     Bounds,
@@ -29,31 +27,15 @@ if TYPE_CHECKING:
 
 
 def stored_plan(row: EpochRow) -> ReleasePlan:
-    """A plan of a statement, read back. Raises LakeError if it has a field that is not known."""
-    insert, unknown = insert_of(row.owner) or "", row.plan.keys() - {item.name for item in fields(ReleasePlan)}
-    if unknown:
-        raise LakeError(
-            f"the plan of epoch {row.epoch} of {insert} has what this Tidegate does not know: "
-            f"{', '.join(sorted(unknown))}",
-            where=f"{insert}, generation {row.generation}, epoch {row.epoch}",
-            state="nothing was changed",
-            next_command="install the Tidegate that has planned it, or a newer one",
-        )
-    with read_from(row):
-        return restored(ReleasePlan, {**row.plan, "insert": insert, "epoch": row.epoch})
+    """A plan of a statement, read back. Raises LakeError if a newer Tidegate planned it."""
+    return restored(ReleasePlan, {**row.plan, "insert": insert_of(row.owner) or "", "epoch": row.epoch}, row.place)
 
 
 def source_row(
     owner: str, generation: int, epoch: int, planned_at: int, step: Step, definition: int | None = None
 ) -> EpochRow:
     """A source's plan as a control row. `definition`: the number of the definition that it is made under."""
-    plan = {"ranges": step.ranges, "phase": step.phase, "flips": step.flips, "summary": step.summary}
-    if step.quiet:
-        plan["quiet"] = True
-    if step.blocked:
-        plan["blocked"] = list(step.blocked)
-    if step.next_rowtimes:
-        plan["next_rowtimes"] = dict(step.next_rowtimes)
+    plan = stored(step)
     if definition is not None:
         plan["definition"] = definition
     return EpochRow(owner, generation, epoch, "source", planned_at, plan, digest(plan))

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from tidegate.pipelines.generations import generation_of, insert_owner
 from tidegate.pipelines.lake import EpochRow
-from tidegate.pipelines.lake.records import canonical, later, stored
+from tidegate.pipelines.lake.records import canonical, stored
 from tidegate.pipelines.lake.releasable import Area, Part, Releasable, micros, released, settled
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
@@ -70,7 +70,7 @@ class Pin:
     generation: int
     epoch: int
     flip_epoch: int
-    horizon: int | None = later(None)
+    horizon: int | None = None
 
     def __str__(self) -> str:
         return f"{self.table} {self.generation}/{self.epoch}"
@@ -120,11 +120,11 @@ class Taken:
     rows: int = 0
     earlier: int = 0
     fresh: tuple[Part, ...] = ()
-    again: tuple[Part, ...] = later(())
-    rows_again: int = later(0)
-    loaded: int = later(0)
-    since: int = later(0)
-    ahead: tuple[Area, ...] = later(())
+    again: tuple[Part, ...] = ()
+    rows_again: int = 0
+    loaded: int = 0
+    since: int = 0
+    ahead: tuple[Area, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -179,13 +179,13 @@ class Asked:
         by, because: Who asked, and the reason that they gave.
     """
 
-    spans: tuple[Span, ...] = later(())
-    reasons: tuple[str, ...] = later(())
-    epochs: tuple[int, ...] = later(())
-    upto: int | None = later(None)
-    discards: bool = later(False)
-    by: str = later("")
-    because: str = later("")
+    spans: tuple[Span, ...] = ()
+    reasons: tuple[str, ...] = ()
+    epochs: tuple[int, ...] = ()
+    upto: int | None = None
+    discards: bool = False
+    by: str = ""
+    because: str = ""
 
     def same(self, other: Asked) -> bool:
         """Whether both ask for the same."""
@@ -218,9 +218,9 @@ class ReleasePlan:
 
     `insert` is the id of the INSERT, which names a generation of its statement. `instant` (ms, UTC) is what PROCTIME()
     and CURRENT_TIMESTAMP mean in it. `computes` identifies what the INSERT computes; `definition` is the number of the
-    definition that it was made under. `replaces` are epochs of its generation, as (first, last): a held or never staged
-    one is dead at once, a published one when this is published. `oldest`: in event time, no row of it that has a time
-    lies before this (ms, UTC).
+    definition that it was made under; 0 before it is stored. `replaces` are epochs of its generation, as (first, last):
+    a held or never staged one is dead at once, a published one when this is published. `oldest`: in event time, no row
+    of it that has a time lies before this (ms, UTC).
     """
 
     insert: str
@@ -231,14 +231,14 @@ class ReleasePlan:
     pins: tuple[Pin, ...]
     on_unmatched: OnUnmatched
     computes: str
-    definition: int | None = later(None)
-    lots: tuple[Lot, ...] = later(())
-    replaces: tuple[tuple[int, int], ...] = later(())
-    supersedes: int | None = later(None)
-    bounds: Bounds | None = later(None)
-    asked: Asked | None = later(None)
-    state: StateSpan | None = later(None)
-    oldest: int = later(MIN_TIMESTAMP)
+    definition: int = 0
+    lots: tuple[Lot, ...] = ()
+    replaces: tuple[tuple[int, int], ...] = ()
+    supersedes: int | None = None
+    bounds: Bounds | None = None
+    asked: Asked | None = None
+    state: StateSpan | None = None
+    oldest: int = MIN_TIMESTAMP
 
     @property
     def owner(self) -> str:

@@ -29,6 +29,9 @@ from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 OfPlan = TypeVar("OfPlan", StagedRow, VerdictRow)
 
+Landed = Sequence[WatermarkRow | None]
+"""The newest row of the log of each branch's table; None of one of which nothing has landed."""
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -186,6 +189,11 @@ class InsertOnLake:
         return self.lake.staged.last(self.owner) is None
 
     @property
+    def landed(self) -> Landed:
+        """How far each of them has landed."""
+        return [stream.newest for stream in self.probes]
+
+    @property
     def is_logged(self) -> bool:
         """Whether its outputs have a log of their own, by which statements read them. A target that was ever read, or
         prepared for it, stays so: a log with a gap would hide rows from a reader that comes back. Looked at each time:
@@ -247,19 +255,13 @@ class InsertOnLake:
 
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
-        return waiting_rows(self.lake, self.insert.taken, position.plan, position.state == "published")
+        return sum(waiting_rows(self.landed, position.plan, position.state == "published"))
 
 
-def waiting_rows(lake: Lake, probes: Sequence[str], plan: ReleasePlan | None, published: bool) -> int:
-    """How many landed rows of the branches' tables are in no commit of an INSERT yet; `plan` is its newest."""
-    waiting = 0
-    for number, name in enumerate(probes):
-        stream = Stream(lake, name)
-        if (landed := stream.newest) is not None:
-            waiting += stream.generation(landed.generation).landed(0, landed.epoch)
-        if plan is not None:
-            waiting -= plan.takes[number].taken if published else plan.takes[number].earlier
-    return waiting
+def waiting_rows(landed: Landed, plan: ReleasePlan | None, published: bool = True) -> list[int]:
+    """How many rows of each branch that have landed are in no commit of an INSERT yet; `plan` is its newest."""
+    done = [item.taken if published else item.earlier for item in plan.takes] if plan else [0] * len(landed)
+    return [(row.sums.rows if row else 0) - taken for row, taken in zip(landed, done, strict=False)]
 
 
 def gate_held(insert: Insert, plan: ReleasePlan, verdict: VerdictRow | None) -> GateHeld:

@@ -7,7 +7,7 @@ the plan has read them, and never the instant: otherwise it would move at each l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tidegate.pipelines.commands import VERIFY
@@ -18,7 +18,7 @@ from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 
 def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
@@ -85,11 +85,11 @@ def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
 def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) -> tuple[Watermark, bool]:
     """The watermark of what is published with a plan, and whether all inputs are idle."""
     reached = before.timestamp if before else MIN_TIMESTAMP
-    inputs, known = inputs_of(on.lake, plan), dict[tuple[str, int], int]()
+    inputs, known = inputs_of(on.lake, plan), dict[Input, int]()
     idle = bool(inputs) and all(row.idle for row in inputs)
     if before is not None and any(row.idle for row in inputs):
         for stored in on.lake.epochs.rows(plan.owner, generation=plan.generation, epoch=before.epoch):
-            known = {(row.owner, row.generation): row.timestamp for row in inputs_of(on.lake, stored_plan(stored))}
+            known = read_by(on.lake, stored_plan(stored))
     found = plan.complete_until(combined(inputs, known, reached))
     return (found if found.use_processing_time else Watermark(max(reached, found.timestamp))), idle
 
@@ -102,15 +102,27 @@ def hides(on: InsertOnLake, table: str, landed: WatermarkRow) -> bool:
     return planned is not None and planned.epoch > landed.epoch
 
 
-def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
-    """The watermark log's row of each input, at the epoch up to which a plan reads it."""
+Input = tuple[str, int]
+"""A table, and its generation."""
+
+
+def _rows_of(lake: Lake, plan: ReleasePlan) -> Iterator[tuple[Input, WatermarkRow | None]]:
+    """The watermark log's row of each input, at the epoch up to which a plan reads it; None where it is gone."""
     read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
     read += [(item.table, item.generation, item.upto) for item in plan.takes]
-    rows = (
-        Stream(lake, table).generation(generation).epoch(epoch) if epoch else nothing_yet(table)
-        for table, generation, epoch in dict.fromkeys(read)
-    )
-    return [row for row in rows if row is not None]
+    for table, number, epoch in dict.fromkeys(read):
+        yield (table, number), Stream(lake, table).generation(number).epoch(epoch) if epoch else nothing_yet(table)
+
+
+def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
+    """Those rows."""
+    return [row for _, row in _rows_of(lake, plan) if row is not None]
+
+
+def read_by(lake: Lake, plan: ReleasePlan) -> dict[Input, int]:
+    """The watermark (ms, UTC) of each input as a plan has read it. Of one whose row is gone nothing is known: nothing
+    counts as emitted since."""
+    return {key: MAX_TIMESTAMP if row is None else row.timestamp for key, row in _rows_of(lake, plan)}
 
 
 def nothing_yet(table: str) -> WatermarkRow:
@@ -118,7 +130,7 @@ def nothing_yet(table: str) -> WatermarkRow:
     return WatermarkRow(table, 1, 0, landed_at=0, rows=0, timestamp=MIN_TIMESTAMP, use_processing_time=False)
 
 
-def combined(inputs: Sequence[WatermarkRow], known: Mapping[tuple[str, int], int], last: int) -> Watermark:
+def combined(inputs: Sequence[WatermarkRow], known: Mapping[Input, int], last: int) -> Watermark:
     """The combined status of inputs (FLIP-326), which never goes back behind `last`. `known`: (table, generation) ->
     the watermark that was read before; what an idle input has emitted since counts once (FLIP-126). All ms, UTC."""
     status = CombinedWatermarkStatus([row.owner for row in inputs], last=Watermark(last))

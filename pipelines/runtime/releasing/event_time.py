@@ -12,13 +12,12 @@ from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatched
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.position import Position, Waiting, waiting_rows
-from tidegate.pipelines.runtime.epochs.target_log import combined, hides, nothing_yet, tells
+from tidegate.pipelines.runtime.epochs.position import Landed, Position, Waiting, waiting_rows
+from tidegate.pipelines.runtime.epochs.target_log import combined, hides, nothing_yet, read_by, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
-from tidegate.pipelines.runtime.releasing.planner import Landed, ReleasePlanner
+from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
 from tidegate.pipelines.runtime.retention import Retention
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -31,7 +30,7 @@ class Seen:
 
     Attributes:
         landed: The newest row of each branch's log.
-        waiting: Landed rows that are in no release yet.
+        left: Landed rows of each branch that are in no release yet.
         watermark: What all inputs have reached (ms, UTC).
         holds: The inputs that hold it there.
         span: W of the releases before.
@@ -39,11 +38,16 @@ class Seen:
 
     landed: Landed
     pins: tuple[Pin, ...]
-    waiting: int
+    left: Sequence[int]
     watermark: int
     holds: tuple[str, ...]
     span: Bounds
     now: int
+
+    @property
+    def waiting(self) -> int:
+        """The rows of all branches that are in no release yet."""
+        return sum(self.left)
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,7 @@ class EventTimePlanner(ReleasePlanner):
         LakeError where rows that wait are gone."""
         span = replace(seen.span, watermark=seen.watermark)
         plan = replace(self._plan(last, seen.landed, seen.pins, span), instant=seen.now)
-        for item, stream in zip(plan.takes, self.on_lake.probes, strict=True):
-            waiting = stream.generation(item.generation).landed(0, item.upto) - item.earlier
+        for item, stream, waiting in zip(plan.takes, self.on_lake.probes, seen.left, strict=True):
             everything = item.between(replace(span, watermark=MAX_TIMESTAMP))
             refuse_lost_waiting(plan.insert, stream, self.spark, everything, waiting)
         return plan
@@ -108,13 +111,13 @@ class EventTimePlanner(ReleasePlanner):
 
     def _seen(self, last: ReleasePlan | None) -> Seen | Waiting:
         """What the epoch after `last` is planned from, or which build still loads."""
-        now, landed, pins = self.clock(), self.landed, self._pins()
+        now, landed, pins = self.clock(), self.on_lake.landed, self._pins()
         if not any(landed):
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed", 0)
         span = (last.then() if last else None) or Bounds()
-        waiting = waiting_rows(self.on_lake.lake, self.on_lake.insert.taken, last, published=True)
+        waiting = waiting_rows(landed, last)
         if isinstance(pins, Waiting):
-            return replace(pins, rows=waiting)
+            return replace(pins, rows=sum(waiting))
         watermark, holds = self._combined(last, landed, pins, span.before, now)
         return Seen(landed, pins, waiting, watermark, holds, span, now)
 
@@ -215,24 +218,13 @@ class EventTimePlanner(ReleasePlanner):
         for stream, row in zip(self.on_lake.probes, landed, strict=True):
             own = row or nothing_yet(stream.name)
             rows[stream.name] = replace(own, idle=own.idle and not hides(self.on_lake, stream.name, own))
-        known = self._reached(last) if last and any(row.idle for row in rows.values()) else {}
+        known = read_by(self.on_lake.lake, last) if last and any(row.idle for row in rows.values()) else {}
         reached = combined(list(rows.values()), known, before)
         if reached.use_processing_time:
             return max(before, now), ()
         found = reached.timestamp
         active = {table: row for table, row in rows.items() if not row.use_processing_time and not row.idle}
         return found, tuple(table for table, row in active.items() if row.timestamp <= found)
-
-    def _reached(self, last: ReleasePlan) -> dict[tuple[str, int], int]:
-        """(table, generation) -> the watermark (ms, UTC) of each input as `last` read it."""
-        read = [(pin.table, pin.generation, pin.epoch) for pin in last.pins]
-        read += [(item.table, item.generation, item.upto) for item in last.takes]
-        found: dict[tuple[str, int], int] = {}
-        for table, generation, epoch in read:
-            row = Stream(self.on_lake.lake, table).generation(generation).epoch(epoch)
-            if epoch:  # of one whose row is gone nothing is known: nothing counts as emitted since
-                found[table, generation] = MAX_TIMESTAMP if row is None else row.timestamp
-        return found
 
 
 def _behind(replaced: Sequence[ReleasedEpoch], pin: Pin) -> str | None:

@@ -104,9 +104,9 @@ class InsertRunner(InsertOnLake, ABC):
     spark: Callable[[], SparkSession]
     clock: Clock
     progress: Progress
+    definitions: Definitions
     ready: set[Location] = field(default_factory=set)
     environment: Mapping[str, str] = field(default_factory=dict)
-    definitions: Definitions | None = None
 
     # --- what its kind decides -----------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class InsertRunner(InsertOnLake, ABC):
         """
         lake, insert = self.lake, self.insert
         own = {column.name: column.spark_type for column in target.stored_columns}
-        added = self.definitions.added(self.owner) if self.definitions else frozenset[str]()
+        added = self.definitions.added(self.owner)
         quarantine = lake.quarantine_path(target, insert)
         self._ensure(lake.target_path(target), {**own, **published}, target.name, added)
         if quarantine not in self.ready:
@@ -293,8 +293,7 @@ class InsertRunner(InsertOnLake, ABC):
         self.leases.acquire(self.owner)
         self._log_again()
         self.refuse_lost()
-        if self.definitions is not None:
-            self.definitions.take_up(self.owner)
+        self.definitions.take_up(self.owner)
         self._open_to_readers()
 
     def _open_to_readers(self) -> None:
@@ -401,8 +400,7 @@ class InsertRunner(InsertOnLake, ABC):
         return drafted if isinstance(drafted, Waiting) else self._store(drafted)
 
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
-        if self.definitions is not None:
-            plan = replace(plan, definition=self.definitions.number(self.owner))
+        plan = replace(plan, definition=self.definitions.number(self.owner))
         row = plan.row()
         refuse_lost_rows(self.lake, self.spark, plan)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
@@ -414,8 +412,7 @@ class InsertRunner(InsertOnLake, ABC):
                 next_command=STATUS,
             )
         faults.point("insert.planned", self.insert.id)
-        if self.definitions is not None:  # changed by another runner meanwhile, the epoch is that one's to plan
-            self.definitions.number(self.owner)
+        self.definitions.number(self.owner)  # changed by another runner meanwhile, the epoch is that one's to plan
         return plan
 
     def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:

@@ -16,14 +16,12 @@ from tidegate.pipelines.lake.releasable import merged, micros
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken, all_of
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Landed, Position, Waiting, waiting_rows
 from tidegate.pipelines.runtime.epochs.target_log import tells
 from tidegate.pipelines.runtime.landed_retention import refuse_removed, refuse_removed_lots
 from tidegate.pipelines.runtime.quarantine import chosen, first_landed, lots_of, quarantined_in, removed, removed_upto
 from tidegate.pipelines.runtime.quarantine import refuse_removed as refuse_removed_rows
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
-
-Landed = Sequence[WatermarkRow | None]
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,6 @@ class ReleasePlanner(ABC):
 
     on_lake: InsertOnLake
     clock: Clock
-
-    @property
-    def landed(self) -> Landed:
-        """The newest row of the log of each branch's table; None of one of which nothing has landed."""
-        return tuple(stream.newest for stream in self.on_lake.probes)
 
     @abstractmethod
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
@@ -199,7 +192,7 @@ class ReleasePlanner(ABC):
         if not request.discards:
             upto = removed_upto(self.on_lake.lake, insert, self.on_lake.quarantine_path)
             refuse_removed_rows(insert.id, removed(quarantined, upto), wanted)
-        landed = self.landed
+        landed = self.on_lake.landed
         if last is None or not wanted:
             return None
         numbers = {item.epoch for item in wanted}
@@ -270,36 +263,22 @@ class ProcessingTimePlanner(ReleasePlanner):
     """All that has landed, at the newest state of builds that have all flipped."""
 
     def next(self, last: ReleasePlan | None) -> ReleasePlan | Waiting:
-        landed, pins = self.landed, self._pins()
-        waiting = self._waiting(last, landed)
-        rows = sum(waiting)
+        landed, pins = self.on_lake.landed, self._pins()
         if isinstance(pins, Waiting):
-            return replace(pins, rows=rows)
-        if rows == 0:
-            if (
-                any(landed)
-                and self.on_lake.is_logged
-                and tells(self.on_lake, plan := self._plan(last, landed, pins).without_rows())
-            ):
+            return replace(pins, rows=sum(waiting_rows(landed, last)))
+        plan = self._plan(last, landed, pins)
+        if plan.rows == 0:
+            if any(landed) and self.on_lake.is_logged and tells(self.on_lake, plan := plan.without_rows()):
                 return plan
             return Waiting(f"no rows of {self.on_lake.insert.probe} have landed since the last release", 0)
-        if rows > self.on_lake.max_rows:
-            share = self.on_lake.max_rows // sum(map(bool, waiting))
-            landed = [
-                row and replace(row, epoch=self._within(stream.generation(row.generation), after, row.epoch, share))
-                for row, stream, after in zip(landed, self.on_lake.probes, self._after(last), strict=True)
-            ]
-        return self._plan(last, landed, pins)
-
-    def _after(self, last: ReleasePlan | None) -> Sequence[int]:
-        return [item.upto for item in last.takes] if last else [0] * len(self.on_lake.probes)
-
-    def _waiting(self, last: ReleasePlan | None, landed: Landed) -> list[int]:
-        """The rows of each branch that have landed since `last`."""
-        return [
-            stream.generation(row.generation).landed(after, row.epoch) if row else 0
-            for row, stream, after in zip(landed, self.on_lake.probes, self._after(last), strict=True)
+        if plan.rows <= self.on_lake.max_rows:
+            return plan
+        share = self.on_lake.max_rows // sum(item.rows > 0 for item in plan.takes)
+        landed = [
+            row and replace(row, epoch=self._within(stream.generation(row.generation), item.after, row.epoch, share))
+            for row, stream, item in zip(landed, self.on_lake.probes, plan.takes, strict=True)
         ]
+        return self._plan(last, landed, pins)
 
     @staticmethod
     def _within(own: Generation, after: int, upto: int, most: int) -> int:

@@ -276,7 +276,7 @@ class Proof:
         found: dict[tuple[int, int], list[RowDifference]] = {}
         for number in dict.fromkeys(epoch.plan.definition for epoch in published):
             made = [epoch for epoch in published if epoch.plan.definition == number]
-            pipeline = self.pipeline if number is None else as_defined(self.lake, self.pipeline, self.insert.id, number)
+            pipeline = as_defined(self.lake, self.pipeline, self.insert.id, number)
             if pipeline is None:
                 text = "a function that it calls has changed since this epoch was made"
                 unproved |= {epoch.key: ("other script", text) for epoch in made}

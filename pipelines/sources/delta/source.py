@@ -46,8 +46,8 @@ COLUMNS = "columns"
 """Key in a step's ranges: the identities of the script's columns (`identities`)."""
 
 COMMIT = "commit"
-"""Key in a step's ranges: the digest of the commit that it ends at (`CommitLog.digest`). Steps of older lakes lack it,
-and it is None where the log has no file of that commit."""
+"""Key in a step's ranges: the digest of the commit that it ends at (`CommitLog.digest`); None where the log has no file
+of that commit."""
 
 SNAPSHOT = "snapshot"
 """The split that says of which version a snapshot is read, where one was refused for its rows; of other versions the
@@ -193,7 +193,7 @@ class DeltaSource(Source):
         file."""
         version, there = ranges["to"], self._log.digest(ranges["to"])
         gone = there is None and self._log.latest() < version
-        if gone or (there is not None and ranges.get(COMMIT) not in (None, there)):
+        if gone or (there is not None and ranges[COMMIT] not in (None, there)):
             raise self._error(
                 f"version {version} of the Delta table, up to which it was read or planned, is "
                 f"{'gone' if gone else 'another commit now'}: the table was brought back from a backup, or made anew",
@@ -212,9 +212,7 @@ class DeltaSource(Source):
         """The identities of the script's columns from `version` on. Raises SourceError if one of them is not the column
         that was read `before` under its name, or is gone."""
         schema = self._log.commit(version).schema
-        known = before.get(COLUMNS)
-        if known is None:
-            known = self._columns(self._log.schema(before["to"])) if schema else {}
+        known = before[COLUMNS]
         if schema is None:
             return dict(known)
         since = f" from version {version} on"
@@ -268,7 +266,7 @@ class DeltaSource(Source):
     def read(self, spark: SparkSession, step: StoredStep) -> DataFrame:
         from tidegate.pipelines.sources.delta import reading
 
-        if step.step.ranges.get("id", self._log.id()) != self._log.id():  # in older lakes the first step alone has it
+        if step.step.ranges["id"] != self._log.id():
             raise self._another(step.step.ranges["to"])
         self._check_history(self._ranges(step))
         ranges, path = self._mended(step), str(self._log.path)

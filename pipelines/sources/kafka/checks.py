@@ -265,16 +265,12 @@ SINCE = "since"
 """Key in the ranges of a step."""
 
 
-def since(previous: Mapping[str, Any] | None, first: Mapping[str, Any] | None, step: KafkaStep, ends: Ends) -> Since:
-    """The Since of `step`, planned up to `ends`; `previous` and `first` are the ranges of those steps."""
+def since(previous: Mapping[str, Any] | None, step: KafkaStep, ends: Ends) -> Since:
+    """The Since of `step`, planned up to `ends`; `previous`: the ranges of the step before."""
     known = {name: times[1] for name, times in (previous or {}).get(SINCE, {}).items()}
-    # Steps of older lakes store only when the ends of their run were queried.
-    usual = ends.at
-    if previous is not None and first is not None and SINCE not in previous:
-        usual = int((previous if previous["reached"] else first)["seen_at"])
     found: Since = {}
     for partition, stop in step.stops.items():
-        before = known.get(str(partition), usual)
+        before = known.get(str(partition), ends.at)
         found[str(partition)] = [before, ends.at if stop >= ends.stops[partition] else before]
     return found
 

@@ -180,8 +180,7 @@ class KafkaSource(Source):
         """`checks.since`, for a table whose tombstones are deletes."""
         if not self._upserts:
             return {}
-        previous, first = position.previous, position.first
-        return since(previous and previous.step.ranges, first and first.step.ranges, step, limit)
+        return since(position.previous and position.previous.step.ranges, step, limit)
 
     def _check_deletes(self, step: KafkaStep, times: Since) -> None:
         if times and step.read:

@@ -65,8 +65,8 @@ class MysqlSnapshotStep(SnapshotStep):
 class BinlogStep:
     """Transactions that begin in `span`, which lies in `files`.
 
-    `birth` is of the file that the span ends in, `start_birth` of the one that it starts in (None in plans of older
-    versions). `flip_at`: the step that reaches this position flips; None after the flip.
+    `birth` is of the file that the span ends in, `start_birth` of the one that it starts in.
+    `flip_at`: the step that reaches this position flips; None after the flip.
     `seen_at`: when the server's end, `server_end`, was queried (ms, UTC). `known_at`: `reached_at` of the step before.
     `all_seen_from`: of XA transactions, see `WantedTable`.
     `columns` as the step follows them (`widening.followed`); `columns_before`: as the step before did, if that was
@@ -82,7 +82,7 @@ class BinlogStep:
     flip_at: BinlogPosition | None
     server_end: BinlogPosition
     seen_at: int
-    start_birth: Birth | None = None
+    start_birth: Birth
     known_at: int = 0
     server: str = ""
     all_seen_from: BinlogPosition | None = None
@@ -120,7 +120,7 @@ class BinlogStep:
             "flip_at": _stored(self.flip_at),
             "server_end": self.server_end.to_json(),
             "seen_at": self.seen_at,
-            "start_birth": self.start_birth.to_json() if self.start_birth else None,
+            "start_birth": self.start_birth.to_json(),
             "known_at": self.known_at,
             "server": self.server,
             "all_seen_from": _stored(self.all_seen_from),
@@ -166,10 +166,10 @@ def step_of(ranges: Mapping[str, Any]) -> MysqlSnapshotStep | BinlogStep:
         flip_at=_position(ranges["flip_at"]),
         server_end=BinlogPosition.from_json(ranges["server_end"]),
         seen_at=int(ranges["seen_at"]),
-        start_birth=Birth.from_json(ranges["start_birth"]) if ranges.get("start_birth") else None,
-        known_at=int(ranges.get("known_at", 0)),
-        server=ranges.get("server", ""),
-        all_seen_from=_position(ranges.get("all_seen_from")),
+        start_birth=Birth.from_json(ranges["start_birth"]),
+        known_at=int(ranges["known_at"]),
+        server=ranges["server"],
+        all_seen_from=_position(ranges["all_seen_from"]),
         columns_before=before,
         cascades=Cascades.from_json(ranges["cascades"]),
         earlier_cascades=Cascades.from_json(ranges["earlier_cascades"]),

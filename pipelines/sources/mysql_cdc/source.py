@@ -236,7 +236,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         start = start_position(cursor, self.options, end)
         born = birth(self.options.server, start)
         span, columns = BinlogRange(start, start), self._followed(cursor, columns)
-        return BinlogStep(span, (), born, columns, end, end, instant, cascades=self._cascades)
+        return BinlogStep(span, (), born, columns, end, end, instant, born, cascades=self._cascades)
 
     def _followed(self, cursor: Cursor, known: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
         """The `known` columns as a step follows them whose end has been queried."""
@@ -251,7 +251,7 @@ class MysqlCdcSource(CdcSource[BinlogPosition, MysqlSnapshotStep, BinlogStep]):
         start = snapshot.start  # the server's end was queried just after the snapshot was planned
         span = BinlogRange(start, start)
         return BinlogStep(
-            *(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at),
+            *(span, (), snapshot.birth, snapshot.columns, flip_at, start, began_at, snapshot.birth),
             all_seen_from=snapshot.all_seen_from,
             cascades=snapshot.cascades,
         )

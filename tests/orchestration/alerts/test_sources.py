@@ -83,7 +83,7 @@ def test_a_server_that_nobody_reads_is_asked_how_far_it_has_come(
     database.execute("CREATE TABLE noise (v LONGTEXT)")
     file, position = database.execute("SHOW MASTER STATUS")[0][:2]
     end = BinlogPosition(file, int(position))
-    step = BinlogStep(BinlogRange(end, end), (file,), Birth(0, 1), (), None, end, now - 60 * MINUTE)
+    step = BinlogStep(BinlogRange(end, end), (file,), Birth(0, 1), (), None, end, now - 60 * MINUTE, Birth(0, 1))
     rows = handmade(tmp_path / "lake")
     rows.begun("person", 1, now - 60 * MINUTE, Step(step.to_json()))
     rows.landed("person", 1, at=now - 60 * MINUTE, lag_ms=0, flip=1)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,29 @@ leases.acquire("clicks")
 print("held", flush=True)
 sys.stdin.read()
 """
+
+
+SLEEP = HOLD.replace("sys.stdin.read()", "").replace(
+    'print("held", flush=True)',
+    """
+import os, signal
+from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.control import Records
+from tidegate.pipelines.lake.owner_log import OwnerLog
+from tidegate.pipelines.lake.records import EpochRow
+
+def asleep(self, *given, put=OwnerLog.put):
+    OwnerLog.put = put
+    os.kill(os.getpid(), signal.SIGSTOP)
+    put(self, *given)
+
+plans = Records(leases._logs, EpochRow)
+for epoch in (1, 2):
+    row = EpochRow("clicks", 1, epoch, "source", 0, {"by": "who slept"})
+    plans.append([row], application="plan", version=epoch)
+    OwnerLog.put = asleep
+""",
+)
 
 
 def test_a_second_runner_reads_who_holds_it(tmp_path: Path) -> None:
@@ -82,6 +107,30 @@ def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypat
     with pytest.raises(LeaseHeld, match="being worked on"):
         there.acquire("clicks")
     assert [row.epoch for row in Records(logs, EpochRow).rows("clicks")] == [1]
+
+
+def test_a_process_that_slept_in_a_commit_does_not_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped between its look at the lease and its commit; on another machine a runner goes on meanwhile."""
+    monkeypatch.setattr("tidegate.pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
+    with subprocess.Popen([sys.executable, "-c", SLEEP, str(tmp_path)], stderr=PIPE, text=True) as other:
+        assert os.WIFSTOPPED(os.waitpid(other.pid, os.WUNTRACED)[1])
+        logs = OwnerLogs(tmp_path)
+        mine = Leases(logs, label="mine")
+        with pytest.raises(LeaseHeld, match="another run"):
+            mine.acquire("clicks")
+        later(tmp_path, *runners_of(tmp_path, but=mine))
+        mine.acquire("clicks")
+        row = EpochRow("clicks", 1, 2, "source", 0, {})
+        Records(logs, EpochRow).append([row], application="another plan", version=2)
+        os.kill(other.pid, signal.SIGCONT)
+        _, shown = other.communicate()
+    assert (other.returncode, "LeaseHeld: clicks is being worked on by another runner" in shown) == (1, True), shown
+    assert [row.plan for row in Records(OwnerLogs(tmp_path), EpochRow).rows("clicks")] == [{"by": "who slept"}, {}]
+
+
+def runners_of(control: Path, but: Leases) -> list[Any]:
+    """The runners that have a heartbeat, but for one."""
+    return [SimpleNamespace(holder=file.name) for file in (control / "runners").iterdir() if file.name != but.holder]
 
 
 def record(logs: OwnerLogs, epoch: int) -> None:

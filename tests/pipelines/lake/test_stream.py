@@ -7,36 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.runtime.handmade import store
 from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.records import Sums
 from tidegate.pipelines.lake.stream import Stream
 
 EPOCHS = 12
 
 
-def landed(lake: Lake, epoch: int, summed: bool, generation: int = 1) -> None:
+def landed(lake: Lake, epoch: int, generation: int = 1) -> None:
     row = WatermarkRow("t", generation, epoch, 1_000 * epoch, 10 * epoch, 0, False, late=epoch % 3, rejected=epoch % 2)
-    own = Stream(lake, "t").generation(generation)
-    if summed:
-        own.log_epoch(row)
-    else:
-        store(lake, row)
+    Stream(lake, "t").generation(generation).log_epoch(row)
 
 
-WITH_SUMS = {
-    "all": set(range(1, EPOCHS + 1)),
-    "none, as in an older lake": set(),
-    "the later ones, since the lake was made by an older Tidegate": {7, 8, 9, 10, 11, 12},
-    "some, since two versions of Tidegate took turns": {1, 4, 5, 11},
-}
-
-
-@pytest.mark.parametrize("with_them", WITH_SUMS.values(), ids=WITH_SUMS.keys())
-def test_whichever_rows_have_sums_the_answer_is_the_same(tmp_path: Path, with_them: set[int]) -> None:
+def test_the_sums_are_known_as_of_any_epoch(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    landed(lake, 1, summed=True, generation=2)
+    landed(lake, 1, generation=2)
     for epoch in range(1, EPOCHS + 1):
-        landed(lake, epoch, summed=epoch in with_them)
+        landed(lake, epoch)
     own = Stream(lake, "t").generation(1)
     for upto in range(EPOCHS + 1):
         found = own.sums(upto)
@@ -55,20 +42,20 @@ def test_whichever_rows_have_sums_the_answer_is_the_same(tmp_path: Path, with_th
 def test_a_row_that_a_power_cut_has_taken_is_in_no_sum(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for epoch in (1, 2, 3):
-        landed(lake, epoch, summed=True)
+        landed(lake, epoch)
     assert Stream(lake, "t").generation(1).sums().rows == 60
     log = lake.logs.of("t").path / "_delta_log"
     log.files(".json")[-1].delete()
     again = Lake(tmp_path)
     assert Stream(again, "t").generation(1).sums().rows == 30
-    landed(again, 3, summed=True)
+    landed(again, 3)
     assert Stream(again, "t").generation(1).sums().rows == 60
 
 
-def test_one_row_is_read_where_it_has_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_is_read_for_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path)
     for epoch in range(1, EPOCHS + 1):
-        landed(lake, epoch, summed=True)
+        landed(lake, epoch)
     decoded: list[int] = []
     of = WatermarkRow.from_row.__func__  # type: ignore[attr-defined]
     monkeypatch.setattr(
@@ -84,10 +71,10 @@ def test_one_row_is_read_where_it_has_sums(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_is_stored_is_what_is_read_back(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    landed(lake, 1, summed=True)
+    landed(lake, 1)
     row = lake.watermarks.last("t")
-    assert row.sums == {"epochs": 1, "rows": 10, "late": 1, "rejected": 1}
-    assert "sums" not in replace(row, sums=None).to_row()["record"]
+    assert row.sums == Sums(1, 10, 1, 1)
+    assert "sums" not in replace(row, sums=Sums()).to_row()["record"]
 
 
 def test_an_epoch_is_logged_once_with_its_sums(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.pipelines.runtime.plans import asked_for
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
-from tidegate.pipelines.lake.records import Record
+from tidegate.pipelines.lake.records import Record, Sums
 from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, source_row
 from tidegate.pipelines.runtime.upkeep import Upkeep
 
@@ -60,7 +60,7 @@ def grow(made: HandmadeLake, first: int, last: int) -> None:
     log = []
     for epoch in epochs:
         row = WatermarkRow("clicks", 1, epoch, epoch * 1000, ROWS, 0, True, flip_epoch=1, flipped_at=1, late=1)
-        log.append(replace(row, sums={"epochs": epoch, "rows": ROWS * epoch, "late": epoch, "rejected": 0}))
+        log.append(replace(row, sums=Sums(epoch, ROWS * epoch, epoch)))
     counts = {"matched": 1, "dropped_where": 1, "unmatched_deleted_u": 1}
     staged = [
         StagedRow(made.owner, 1, plan.epoch, plan.digest, 0, "f", [], all_counts(made.insert, plan, counts), {})

@@ -23,14 +23,15 @@ from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.joins.outcome import outcomes
-from tidegate.pipelines.lake import EpochRow, Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
+from tidegate.pipelines.lake import DefinitionRow, EpochRow, Lake, SplitRow, StagedRow, VerdictRow, WatermarkRow
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime.differences import read_back
 from tidegate.pipelines.runtime.epochs import Asked, Lot, Pin, ReleaseKind, ReleasePlan, insert_owner, source_row
 from tidegate.pipelines.sources.arrow_types import arrow_schema
-from tidegate.pipelines.sql.canonical import computes
+from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, Key, Projection
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
@@ -84,9 +85,14 @@ class HandmadeLake:
         self.target = self.pipeline.table(self.insert.target)
         self.probe, self.build = self.insert.probe, next((join.build for join in self.insert.joins), "")
 
+    def defined(self, owner: str) -> None:
+        """The definition of a table or an INSERT, which its first plan finds there."""
+        define(self.lake, self.pipeline, owner)
+
     def begun(self, table: str, epoch: int, at: int | None = None, step: Step | None = None) -> None:
         """An epoch of a source table that is planned, at second `epoch` or at `at` (ms), and has not landed."""
         step = step or Step({"from": epoch - 1, "to": epoch}, "unbounded", summary=f"step {epoch}")
+        self.defined(table)
         store(self.lake, source_row(table, 1, epoch, epoch * 1000 if at is None else at, step))
 
     def landed(
@@ -107,6 +113,7 @@ class HandmadeLake:
         second `epoch`, or at `at` (ms). `kept`: until when its log lasts, of which a day is kept."""
         at = epoch * 1000 if at is None else at
         step = Step({"from": epoch - 1, "to": epoch}, phase, flips=flip == epoch, summary=f"step {epoch}")  # type: ignore[arg-type]
+        self.defined(table)
         store(self.lake, source_row(table, generation, epoch, at, step))
         without_time = self.watermark is None or (phase == "bounded" and flip is None)
         row = WatermarkRow(
@@ -126,6 +133,7 @@ class HandmadeLake:
     def planned(self, epoch: int, after: int, upto: int, **given: Any) -> ReleasePlan:
         """The plan of an epoch of the INSERT; `given` as of `planned_row`."""
         plan = self.planned_row(epoch, after, upto, **given)
+        self.defined(self.owner)
         store(self.lake, plan.row())
         return plan
 
@@ -160,6 +168,7 @@ class HandmadeLake:
             pins=(Pin(self.build, 1, pin, flip),),
             on_unmatched=on_unmatched,
             computes=computes(self.pipeline, self.insert),
+            definition=1,
             supersedes=supersedes,
         )
 
@@ -215,6 +224,7 @@ class HandmadeLake:
         if again:
             lots = (Lot(f"unmatched:key-absent@{self.build}", 1, 2, again, 0, 1),)
             plan = asked_for(plan, Asked(), lots=lots)
+        self.defined(self.owner)
         store(self.lake, plan.row(), StagedRow(self.owner, 1, number, plan.digest, at, "folder", [], counts, {}))
         store(self.lake, verdict_of(plan, *reasons, at=at))
         if publish:
@@ -243,9 +253,23 @@ ROLES: Mapping[type[Stored], CommitRole] = {
 }
 
 
+def define(lake: Lake, pipeline: Pipeline, owner: str, number: int = 1) -> None:
+    """The definition with a number of an owner of the script, unless there is one."""
+    insert = next((item for item in pipeline.inserts if insert_owner(item.id) == owner), None)
+    last = lake.definitions.last(owner)
+    if (last is None or last.epoch < number) and (insert or owner in pipeline.tables):
+        form = insert_form(pipeline, insert) if insert else table_form(pipeline, pipeline.table(owner), {})
+        row = DefinitionRow(owner, 1, number, 1, 0, digest_of(read_back(form)), read_back(form), pipeline=pipeline.name)
+        lake.definitions.append([row], application=lake.application(owner, "definition", 1), version=number)
+
+
 def store(lake: Lake, *rows: Stored) -> None:
     """Control rows, each in a commit of its own, as who writes it names it. A plan that is stored already stays."""
-    store_together(lake, *([row] for row in rows))
+    for row in rows:
+        if isinstance(row, WatermarkRow):
+            Stream(lake, row.owner).generation(row.generation).log_epoch(row)
+        else:
+            store_together(lake, [row])
 
 
 def store_together(lake: Lake, *lists: Sequence[Stored]) -> None:

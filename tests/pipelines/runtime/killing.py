@@ -62,9 +62,11 @@ class Play(ABC):
         self.input("click_event").rows(clicks)
         self.clicks.append(("+I", clicks))
 
-    def start(self, kill_at: str = "", after: int = 0) -> subprocess.Popen[str]:
-        """Run the script. It is killed at `kill_at`, a point@owner, once it has passed there `after` times."""
+    def start(self, kill_at: str = "", after: int = 0, stop_at: str = "") -> subprocess.Popen[str]:
+        """Run the script. It is killed at `kill_at`, a point@owner, once it has passed there `after` times; stopped at
+        `stop_at`."""
         given = {"script": str(self.script), "directory": str(self.directory), "kill_at": kill_at, "after": after}
+        given["stop_at"] = stop_at
         with (self.directory / "stderr").open("w") as shown:
             return subprocess.Popen(
                 [sys.executable, "-m", __name__, json.dumps({**given, **self.setting})],
@@ -75,6 +77,24 @@ class Play(ABC):
                 text=True,
                 start_new_session=True,
             )
+
+    def sleeps(self, stop_at: str) -> subprocess.Popen[str]:
+        """A run that is stopped by SIGSTOP at a point@owner. It sleeps for longer than its leases live: by its
+        heartbeat, which others judge it by."""
+        process = self.start(stop_at=stop_at)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]), f"{stop_at} was not passed: {self.shown}"
+        for beat in Path(self.lake.control / "runners").iterdir():
+            os.utime(beat, (0, 0))
+        return process
+
+    def wakes(self, process: subprocess.Popen[str]) -> None:
+        """It goes on, and is refused, as others have taken what it worked on."""
+        with process:
+            process.send_signal(signal.SIGCONT)
+            process.communicate()
+        assert process.returncode == 1, self.shown
+        # Or the files that it has staged are gone: who took over has planned the epoch's attempt anew.
+        assert any(name in self.shown for name in ("LeaseHeld", "ConcurrentRun", "StepFailed")), self.shown
 
     def dies(self, kill_at: str, after: int = 0) -> None:
         """A run that does not survive `kill_at`."""
@@ -142,7 +162,12 @@ def advance(spark: SparkSession, script: str, lake: Lake) -> None:
 
 
 def drive(
-    script: str, directory: str, kill_at: str = "", after: int = 0, step_chunks: int = snapshot.STEP_CHUNKS
+    script: str,
+    directory: str,
+    kill_at: str = "",
+    after: int = 0,
+    stop_at: str = "",
+    step_chunks: int = snapshot.STEP_CHUNKS,
 ) -> None:
     """What the process does. `step_chunks`: chunks in one step of a snapshot."""
     snapshot.STEP_CHUNKS = step_chunks
@@ -156,6 +181,8 @@ def drive(
 
     faults.arm(passed, owner)
     passed("")
+    point_of_sleep, _, sleeper = stop_at.partition("@")
+    faults.arm(lambda name: os.kill(os.getpid(), signal.SIGSTOP) if name == point_of_sleep else None, sleeper)
     print("up", flush=True)
     spark = spark_session()
     print("warm", flush=True)

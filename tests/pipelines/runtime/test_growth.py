@@ -28,7 +28,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.connectors.protocol import SourceContext
 from tidegate.pipelines.facts.report import MOST_POINTS, gather
 from tidegate.pipelines.lake import Lake, LedgerRow, StagedRow, WatermarkRow
-from tidegate.pipelines.lake.records import NewerRecord
+from tidegate.pipelines.lake.records import NewerRecord, Sums
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.progress import SilentProgress
@@ -179,7 +179,8 @@ def runner_of(made: HandmadeLake) -> Iterator[InsertRunner]:
     fields = [Field(name, PrimitiveType(kind)) for name, kind in columns.items()]
     DeltaTable.create(str(made.lake.quarantine_path(made.target, made.insert)), Schema(fields))
     leases = made.lake.leases("test")
-    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress())
+    defined = Definitions(made.lake, made.pipeline, {}, system_clock)
+    yield JoinRunner(made.lake, made.pipeline, made.insert, leases, no_spark, system_clock, SilentProgress(), defined)
     leases.close()
 
 
@@ -448,7 +449,7 @@ def processed(made: HandmadeLake, epochs: int) -> None:
     for epoch in range(1, epochs + 2):
         rows, total = (7, 7 * epoch) if epoch <= epochs else (2, 7 * epochs + 2)
         row = WatermarkRow("events", 1, epoch, 0, rows, 0, False)
-        log.append(replace(row, sums={"epochs": epoch, "rows": total, "late": 0, "rejected": 0}))
+        log.append(replace(row, sums=Sums(epoch, total)))
     store_together(made.lake, [plan.row() for plan in plans], staged, [verdict_of(plan) for plan in plans], log)
     made.published(plans[-1])
 

@@ -23,8 +23,10 @@ from tests.pipelines.runtime.processes import functions as fn
 from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
+from tidegate.pipelines.generations import statement_name
 from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.lake.layout import beside
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.lake.upkeep import compact
 from tidegate.pipelines.progress import SilentProgress
@@ -37,6 +39,7 @@ from tidegate.pipelines.runtime.landed_retention import LandedRetention, refuse_
 from tidegate.pipelines.runtime.maintenance import Maintenance
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner
+from tidegate.pipelines.runtime.releasing.swap import begin, give_up
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.compile import Pipeline
@@ -93,15 +96,17 @@ class ByHand:
 
     def publish(self, plan: ReleasePlan, quarantined: Mapping[str, int] = {}, first: int | None = None) -> None:
         """`quarantined`: rows by reason, the first of which landed in the epoch `first`."""
-        lake, owner = self.lake, insert_owner(plan.insert)
+        lake, owner, number = self.lake, insert_owner(plan.insert), plan.generation
         stats = json.dumps({"minValues": {"_probe_epoch": first}} if first else {})
         files = (
             [{"path": "q", "disposition": "quarantine", "size": 1, "rows": 1, "stats": stats}] if quarantined else []
         )
         counts = {"matched": 1, "rows": 1 + sum(quarantined.values()), **quarantined}
-        store(lake, StagedRow(owner, 1, plan.epoch, plan.digest, 0, "f", files, counts, {}), verdict_of(plan))
-        target = lake.target_path(self.pipeline.table(plan.insert)) if plan.insert in self.pipeline.tables else None
-        mark(Path(target or lake.root / "targets" / plan.insert), {lake.application(owner, "publish", 1): plan.epoch})
+        store(lake, StagedRow(owner, number, plan.epoch, plan.digest, 0, "f", files, counts, {}), verdict_of(plan))
+        name = statement_name(plan.insert)
+        target = lake.target_path(self.pipeline.table(name)) if name in self.pipeline.tables else None
+        target = beside(target or lake.root / "targets" / name, number) if number > 1 else target
+        mark(Path(target or lake.root / "targets" / name), {lake.application(owner, "publish", number): plan.epoch})
 
     def released(self, upto: int, epoch: int = 1, after: int = 0, **more: Any) -> ReleasePlan:
         """An event-time release that took all that had landed by then and is published."""
@@ -174,6 +179,18 @@ def test_nothing_goes_before_every_insert_of_the_script_has_begun(tmp_path: Path
     hand = ByHand(tmp_path, CONVERTED, NOW, epochs=4)
     hand.released(4)
     assert hand.remove() == (0, "now has not released anything yet")
+
+
+def test_a_generation_beside_holds_what_it_has_not_released(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path, epochs=20)
+    hand.released(20)
+    assert begin(hand.lake, hand.pipeline, "converted", lambda: 0) == 2
+    hand.publish(hand.plan("converted~2", 1, 0, 6, bounds=Bounds(0, 6_001)))
+    assert (hand.remove(), hand.there) == ((6, ""), list(range(7, 21)))
+    assert hand.remove() == (0, "no row may go: converted~2 has come no further")
+    give_up(hand.lake, hand.pipeline, "converted", 2, hand.lake.leases("a person"), lambda: 0)
+    hand.now = 22_000
+    assert hand.remove() == (6, "")
 
 
 @pytest.mark.parametrize("published", [True, False])

@@ -16,6 +16,7 @@ from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.joins.outcome import outcomes
 from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
+from tidegate.pipelines.lake.layout import beside
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Asked, Bounds, Lot, Pin, ReleasePlan, insert_owner, stored_plan
@@ -23,6 +24,7 @@ from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position
 from tidegate.pipelines.runtime.quarantine import may_match
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
+from tidegate.pipelines.runtime.releasing.swap import begin, give_up
 from tidegate.pipelines.runtime.retention import Horizon, Retention
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes
@@ -51,10 +53,12 @@ class ByHand:
         row = WatermarkRow(table, generation, epoch, 0, rows, watermark, False, flip_epoch=1, flipped_at=0)
         store(self.lake, row)
 
-    def plan(self, *, least: int | None, horizon: int | None = None, watermark: int = 900) -> ReleasePlan:
+    def plan(
+        self, *, least: int | None, horizon: int | None = None, watermark: int = 900, insert: str = "converted"
+    ) -> ReleasePlan:
         """Epoch 1 of the INSERT, planned and no more: the releases before it stood at 800."""
         plan = release(
-            "converted",
+            insert,
             1,
             taken("orders", 0, 1, 1),
             bounds=Bounds(800, watermark),
@@ -69,9 +73,10 @@ class ByHand:
 
     def publish(self, plan: ReleasePlan) -> None:
         store(self.lake, verdict_of(plan))
+        target, number = self.lake.target_path(PIPELINE.table("converted")), plan.generation
         mark(
-            Path(self.lake.target_path(PIPELINE.table("converted"))),
-            {self.lake.application(insert_owner(plan.insert), "publish", 1): 1},
+            Path(target if number == 1 else beside(target, number)),
+            {self.lake.application(insert_owner(plan.insert), "publish", number): 1},
         )
 
     def removed(self, **marks: int) -> None:
@@ -127,6 +132,20 @@ def test_an_insert_that_the_script_does_not_name_is_asked_too(tmp_path: Path) ->
     Definitions(hand.lake, PIPELINE, {}, lambda: 0).number(insert_owner("converted"))
     held_by = "converted, which this script does not name, has come no further"
     assert alone.horizon(RATES_TABLE, 1, TEN) == Horizon(890, None, held_by=held_by)
+    assert hand.horizon() == Horizon(890, None)
+
+
+def test_a_generation_beside_holds_the_versions_that_it_may_still_meet(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    hand.publish(hand.plan(least=850))
+    assert hand.horizon() == Horizon(890, None)
+    assert begin(hand.lake, PIPELINE, "converted", lambda: 0) == 2
+    made = PIPELINE.in_generation(INSERT, 2, beside=True)
+    Definitions(hand.lake, made, {}, lambda: 0).number(insert_owner("converted~2"))
+    hand.publish(hand.plan(least=850, watermark=850, insert="converted~2"))
+    held_by = "converted~2, which this script does not name, has come no further"
+    assert hand.horizon() == Horizon(840, None, held_by=held_by)
+    give_up(hand.lake, PIPELINE, "converted", 2, hand.lake.leases("a person"), lambda: 0)
     assert hand.horizon() == Horizon(890, None)
 
 

@@ -21,6 +21,7 @@ from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.lake.adopt import survey
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.location import Location
+from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner, Published
 from tidegate.pipelines.runtime.releasing.join_runner import JoinRunner
@@ -102,7 +103,8 @@ class Lake(HandmadeLake):
         """A process that has just started."""
         free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         lake = type(self.lake)(self.root)
-        return JoinRunner(lake, self.pipeline, self.insert, free, lambda: NOTHING, lambda: 9, NOTHING)
+        defined = Definitions(lake, self.pipeline, {}, lambda: 9)
+        return JoinRunner(lake, self.pipeline, self.insert, free, lambda: NOTHING, lambda: 9, NOTHING, defined)
 
     def published_by(self, runner: InsertRunner) -> Published:
         done = runner.publish()

@@ -19,6 +19,7 @@ from tidegate.pipelines.lake import Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.watermarks.declarations import EVENT_TIME_WATERMARK_DECLARATION
+from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import ReleasePlan, stored_plan
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake, Position, Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
@@ -83,7 +84,8 @@ class Log:
         without: Any = None
         free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
         own = self.on_lake
-        return ProcessRunner(own.lake, own.pipeline, own.insert, free, without, lambda: 7, without)
+        defined = Definitions(own.lake, own.pipeline, {}, lambda: 7)
+        return ProcessRunner(own.lake, own.pipeline, own.insert, free, without, lambda: 7, without, defined)
 
     def planned(self, plan: ReleasePlan) -> None:
         store(self.lake, plan.row())
@@ -225,7 +227,7 @@ def test_an_epoch_that_was_planned_for_another_function_is_planned_anew(tmp_path
     plan = releasing.plan()
     assert isinstance(plan, ReleasePlan)
     computes = on_lake.computes
-    assert plan == replace(old, epoch=2, instant=7, computes=computes, supersedes=1)
+    assert plan == replace(old, epoch=2, instant=7, computes=computes, definition=1, supersedes=1)
     assert releasing.plan() == plan == releasing.position().plan
     assert state_before(on_lake, 2, 0).epochs == ()  # nothing is missed of epoch 1
     planner = ProcessPlanner(on_lake, lambda: 8)

@@ -99,7 +99,7 @@ def _truncate(harness: Harness, table: str) -> None:
     )
     application = lake.application(table, "data", 1)
     lake_rows.append(frame, lake.table_path(table), application=application, generation=1, epoch=epoch)
-    Stream(lake, table).generation(1).log_epoch(replace(last, epoch=epoch, rows=1, truncated=True, sums=None))
+    Stream(lake, table).generation(1).log_epoch(replace(last, epoch=epoch, rows=1, truncated=True))
 
 
 def _target(harness: Harness) -> Path:

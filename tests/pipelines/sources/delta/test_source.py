@@ -185,12 +185,6 @@ def test_a_column_that_is_another_under_the_same_name_is_refused(lake):
     with pytest.raises(SourceError, match="column p of the Delta table is another one from version 5 on") as raised:
         bench.plan(ends)
     assert "--resnapshot t" in raised.value.next_command
-    del bench.steps[1:]
-    del bench.steps[0].step.ranges["columns"]  # a lake of before they were stored
-    (lake.path / "_delta_log" / f"{1:020d}.json").rename(lake.path / "_delta_log" / "away")
-    committed(1, k="k", p="col-7")
-    with pytest.raises(SourceError, match="column p of the Delta table is another one from version 1 on"):
-        bench.plan(ends)
 
 
 def test_a_path_that_would_be_another_is_refused(tmp_path):
@@ -418,19 +412,6 @@ def test_deltas_own_restore_goes_on_as_a_commit(lake):
     while bench.plan():
         pass
     assert spans(bench) == [("snapshot", None, 3), ("changed", 3, 4), ("added", 4, 5)]
-
-
-def test_there_is_nothing_to_compare_in_a_lake_of_before(backed):
-    bench = backed.bench()
-    backed.append(3)
-    bench.plan()
-    del bench.steps[0].step.ranges["commit"]
-    backed.bring_back(7, 8)
-    bench.plan()
-    assert spans(bench)[1:] == [("added", 2, 3)]
-    backed.bring_back(7, 8, 9)
-    with pytest.raises(SourceError, match="version 3 of the Delta table, up to which"):
-        bench.plan()
 
 
 def test_there_is_nothing_to_compare_once_the_log_was_cleaned_up(lake):

@@ -78,7 +78,7 @@ def test_a_file_number_too_great_to_order_rows_by() -> None:
 def test_a_plan_names_the_server_that_it_is_of() -> None:
     """A copy of a server that has the same log, under a server_uuid of its own, is another server."""
     at = BinlogPosition("binlog.000007", 120)
-    step = BinlogStep(BinlogRange(at, at), (), Birth(1, 1), (), None, at, 0, server="3e11fa47")
+    step = BinlogStep(BinlogRange(at, at), (), Birth(1, 1), (), None, at, 0, Birth(1, 1), server="3e11fa47")
     again = step_of(step.to_json())
     assert again == step
     check_server(again.server, "3e11fa47", "users", "shop.users on db1:3306")
