@@ -71,9 +71,10 @@ def hides(on: InsertOnLake, table: str, landed: WatermarkRow) -> bool:
     return planned is not None and planned.epoch > landed.epoch
 
 
-def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
-    """The watermark log's row of each input, at the epoch up to which a plan reads it."""
-    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+def inputs_of(lake: Lake, plan: ReleasePlan, *, timed: bool = True) -> list[WatermarkRow]:
+    """The watermark log's row of each input, at the epoch up to which a plan reads it; if `timed`, of those alone whose
+    watermark counts."""
+    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins if pin.timed or not timed]
     read += [(item.table, item.generation, item.upto) for item in plan.takes]
     rows = (
         Stream(lake, table).generation(generation).epoch(epoch) if epoch else nothing_yet(table)
