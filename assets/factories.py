@@ -141,7 +141,7 @@ def _assets(on: OnLake) -> tuple[list[dg.AssetsDefinition | dg.AssetSpec], list[
         assets.append(staged_asset(on, insert))
         checks.append(gate_checks(on, insert))
         assets.append(published_asset(on, insert))
-        if insert.time == "event" and on.look.partitions is not None:
+        if insert.by_spans and on.look.partitions is not None:
             assets.append(by_time_asset(on, insert, on.look.partitions))
     assets += upkeep_specs(on)
     if on.parts.comparable:

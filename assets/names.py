@@ -150,7 +150,7 @@ class Names:
         found = [self.source(table.name) for table in pipeline.sources]
         for insert in pipeline.inserts:
             found += [self.staged(insert), self.published(insert)]
-        by_time = [self.by_time(insert) for insert in pipeline.inserts if insert.time == "event"]
+        by_time = [self.by_time(insert) for insert in pipeline.inserts if insert.by_spans]
         odd = next((part for key in found for part in self.own(key).path if not _OF_DAGSTER.fullmatch(part)), None)
         if odd is not None:
             raise PlanningError(

@@ -171,7 +171,7 @@ class SpanConfig(dg.Config):
 
 def fillable(on: OnLake) -> list[Insert]:
     """The INSERTs of a pipeline that can be released by spans of time."""
-    return [insert for insert in on.parts.inserts if insert.time == "event"]
+    return [insert for insert in on.parts.inserts if insert.by_spans]
 
 
 def spans_of(items: Sequence[SpanConfig], timezone: str) -> "list[Span]":

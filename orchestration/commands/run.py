@@ -198,7 +198,7 @@ def catch_up(on: On, resnapshot: Sequence[str], wait: timedelta | None) -> None:
 
 def fill(on: On, resnapshot: Sequence[str], spans: Sequence[tuple[int, int]], wait: timedelta | None) -> None:
     """Release the rows of these spans (ms, UTC) of every INSERT in event time, again or ahead of the stream."""
-    in_event_time = [insert.id for insert in on.pipeline.inserts if insert.time == "event"]
+    in_event_time = [insert.id for insert in on.pipeline.inserts if insert.by_spans]
     # If there are none, all, so that the first one's error says why.
     _shown(on, _once(on, resnapshot, wait, in_event_time or None, spans))
 

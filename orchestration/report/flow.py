@@ -115,7 +115,8 @@ def _join_lines(found: InsertFacts) -> list[str]:
     if not insert.joins:
         return [insert.id, "no join"]
     kinds = " and ".join(dict.fromkeys(join.kind for join in insert.joins))
-    return [insert.id, f"{kinds} join by {insert.time} time", f"{counted(found.planned, 'epoch')} planned"]
+    times = " and ".join(sorted({join.time for join in insert.joins}))
+    return [insert.id, f"{kinds} join by {times} time", f"{counted(found.planned, 'epoch')} planned"]
 
 
 def _gate(status: InsertStatus) -> tuple[list[str], str]:

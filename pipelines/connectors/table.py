@@ -214,6 +214,8 @@ class Table:
     Attributes:
         role: by the INSERTs: the right (build) or left (probe) side of a temporal join, or a target (sink); a `part` is
             read by another table only.
+        also_probe: of a build side: an INSERT or a process takes its rows one by one as well, so it may have inserts
+            only.
         parts: the tables that this one reads in its place, in its role.
         partition_columns: PARTITIONED BY: columns that the connector derives from where a row lies, in order.
         home: the folder of the script, where a relative 'path' begins; None if the script is not a file.
@@ -235,6 +237,12 @@ class Table:
     suite: Suite | None = field(default=None, compare=False)
     home: str | None = field(default=None, compare=False, repr=False)
     beside: int | None = field(default=None, compare=False, repr=False)
+    also_probe: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def roles(self) -> str:
+        """Its role, for people."""
+        return "build and probe" if self.also_probe else self.role
 
     @property
     def connector(self) -> str:

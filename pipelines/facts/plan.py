@@ -71,7 +71,7 @@ class DeclaredTable:
         spec = connector(table.connector).spec if table.role in ("build", "probe") else None
         return cls(
             table.name,
-            table.role,
+            table.roles,
             table.connector,
             tuple(DeclaredColumn(item.name, item.type, item.nullable, item.sql) for item in table.columns),
             tuple(table.primary_key),

@@ -354,7 +354,8 @@ class Joining:
         of_probe, of_all = insert.terms
         left_out = f"IF({all_of(of_probe)}, NULL, {known.number(WHERE)})"
         if insert.time == "event":
-            left_out += f", IF(_why0 = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
+            timed = next(number for number, join in numbered if join.time == "event")
+            left_out += f", IF(_why{timed} = {WITHOUT_TIME}, {known.number(TIME_NULL)}, NULL)"
         before = [left_out, lost if release.on_unmatched == "publish" else missing]
         undecided = f"coalesce({', '.join(before)}) IS NULL"
         rest = f"IF({all_of(of_all, undecided)}, NULL, {known.number(WHERE)})"

@@ -177,7 +177,8 @@ def _of_target(lake: Lake, pipeline: Pipeline, insert: InsertStatus, target: str
     plan = stored_plan(stored[-1]) if stored else None
     inputs = inputs_of(lake, plan) if plan else []
     watermark = _watermark(plan, inputs) if plan else Watermark(MIN_TIMESTAMP)
-    flips = [row.flipped_at for row in inputs if row.flipped_at is not None]
+    read = inputs_of(lake, plan, timed=False) if plan else []
+    flips = [row.flipped_at for row in read if row.flipped_at is not None]
     timed = not watermark.use_processing_time and watermark.timestamp > MIN_TIMESTAMP
     rows = insert.rows
     return Complete(

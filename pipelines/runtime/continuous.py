@@ -298,8 +298,9 @@ class Continuous:
                 raise item.error
 
     def _waits_for_stuck(self, insert: Insert) -> bool:
-        """Whether rows of an INSERT in processing time would meet a table that is stuck, and so behind."""
-        return insert.time != "event" and any(table in self.stuck for table in insert.beside)
+        """Whether rows of an INSERT would meet, by processing time, a table that is stuck, and so behind."""
+        beside = insert.beside if insert.time != "event" else insert.by_latest
+        return any(table in self.stuck for table in beside)
 
 
 def _given(found: Advance | TidegateError) -> Advance:

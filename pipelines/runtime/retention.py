@@ -177,8 +177,9 @@ class Retention(OldRows):
             pin = next(pin for pin in last.plan.pins if pin.table == table.name)
             if pin.generation != generation:
                 return f"{insert.id} still joins generation {pin.generation}"
-            if not last.plan.bounds:
+            if not last.plan.bounds or pin.latest is not None:
                 pins.append(pin.epoch)
+            if not last.plan.bounds or not pin.timed:
                 continue
             times.append(last.plan.watermark)
             if pipeline is not self.pipeline:
@@ -237,8 +238,11 @@ class Retention(OldRows):
     def spares(self, epoch: ReleasedEpoch, pin: Pin, removed: Removed) -> bool:
         """Whether an epoch's joins are unaffected by what retention has removed of a build."""
         plan, staged = epoch.plan, epoch.staged
-        if not plan.bounds:
-            return removed.epoch is not None and pin.epoch >= removed.epoch
+        latest = removed.epoch is not None and pin.epoch >= removed.epoch
+        if not plan.bounds or not pin.timed:
+            return latest
+        if pin.latest is not None and not latest:
+            return False
         if removed.time is None or staged is None:
             return False
         oldest = max(epoch.oldest, plan.before if not staged.late and not plan.looks_back else plan.oldest)

@@ -51,7 +51,7 @@ def stored_table(lake: Lake, pipeline: Pipeline, name: str) -> Table | None:
     made = compiled(stored, pipeline.name, given.home)
     if made is None or name not in made.tables:
         return None
-    table = with_role(as_given(made.table(name), given), given.role)
+    table = with_role(as_given(made.table(name), given), given.role, also_probe=given.also_probe)
     form = read_back(table_form(made, table))
     same = all(item.changeable for item in compared(name, stored.form, form))
     return table if same else None

@@ -114,6 +114,8 @@ def table_form(pipeline: CompiledScript, table: Table, environment: Mapping[str,
     """The form of a source table: where its rows come from, and how they are stored."""
     form = _declared(table, environment)
     form |= {"kind": "table", "role": "build" if table.role == "build" else "probe"}
+    if table.also_probe:
+        form["also"] = "probe"
     if table.parts:
         form["parts"] = {part.name: _declared(part, environment) for part in table.parts}
     expressions = [column.expression for column in table.columns]
@@ -270,14 +272,15 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
         form["union"] = {column.name: _column(column) for column in insert.united.stored_columns}
         form["branches"] = {str(number): _branch(branch) for number, branch in enumerate(insert.branches, 1)}
     if insert.joins:
-        event = insert.time == "event"
-        form["time"] = f"event time, by {insert.joins[0].time_column}" if event else "processing time"
+        by = next((join.time_column for join in insert.joins if join.time == "event"), None)
+        form["time"] = "processing time" if by is None else f"event time, by {by}"
         form["joins"] = [
             {
                 "build": join.build,
                 "kind": join.kind,
                 "on": sorted(f"{key.probe} = {quoted(key.column)}" for key in join.keys),
                 "and": join.predicate,
+                **({} if join.time == insert.time else {"time": "processing time"}),
             }
             for join in insert.joins
         ]

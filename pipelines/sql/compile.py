@@ -155,10 +155,10 @@ def compile_script(
         hint = "take it apart with computed columns"
         raise source.error(statement.span, "an expression in this statement is nested too deeply", hint)
     chains.require_all()
-    found = roles(source, chains.done, uses, declared)
+    found, both = roles(source, chains.done, uses, declared)
     read = {part.name for table in found for part in declared[table].table.parts}
     tables = {
-        table: with_role(owner.table, found.get(table, "part" if table in read else "unused"))
+        table: with_role(owner.table, found.get(table, "part" if table in read else "unused"), also_probe=table in both)
         for table, owner in declared.items()
     }
     return Pipeline(

@@ -160,7 +160,7 @@ def _function(function: UserFunction) -> str:
 
 
 def _table(table: Table) -> str:
-    lines = [f"table {table.name}: {table.role}, {table.connector}"]
+    lines = [f"table {table.name}: {table.roles}, {table.connector}"]
     if table.comment:
         lines.append(f"  {table.comment}")
     width = max(len(column.name) for column in table.columns)
@@ -219,8 +219,10 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     for join in insert.joins:
         lines += _join(join)
     if insert.joins:
-        time = f"{insert.probe_alias}.{insert.joins[0].time_column}"
-        lines.append(f"  time: {insert.time} time ({time})")
+        times = {
+            join.time: f"{join.time} time ({insert.probe_alias}.{join.time_column})" for join in insert.joins[::-1]
+        }
+        lines.append(f"  time: {' and '.join(times[kind] for kind in sorted(times))}")
     if insert.where is not None:
         lines.append(f"  where: {insert.where}")
     lines.append(f"  waits: {_waits(pipeline, insert)}")
@@ -298,8 +300,9 @@ def _waits(pipeline: Pipeline, insert: Insert) -> str:
     flips = f"for {_and(insert.builds)} to flip"
     if insert.time == "processing":
         return f"every row of {insert.probe} {flips}; then it is joined to the latest version"
-    sides = _and(insert.inputs)
-    return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time"
+    sides = _and(dict.fromkeys([*insert.probes, *insert.by_version]))
+    latest = f"; then it is joined to the latest version of {_and(insert.by_latest)}" if insert.by_latest else ""
+    return f"every row of {insert.probe} {flips}, and for the watermarks of {sides} to reach its time{latest}"
 
 
 def _or(names: Iterable[str]) -> str:

@@ -169,7 +169,23 @@ class Insert:
 
     @property
     def time(self) -> TimeAttribute:
-        return self.joins[0].time if self.joins else "processing"
+        """What its rows are released by: event time if any of its joins is in it, else as they land."""
+        return "event" if any(join.time == "event" for join in self.joins) else "processing"
+
+    @property
+    def by_latest(self) -> tuple[str, ...]:
+        """The builds whose latest versions its rows meet, whatever their own times, each once, in join order."""
+        return tuple(dict.fromkeys(join.build for join in self.joins if join.time == "processing"))
+
+    @property
+    def by_version(self) -> tuple[str, ...]:
+        """The builds of which a row meets the version of its own time, each once, in join order."""
+        return tuple(dict.fromkeys(join.build for join in self.joins if join.time == "event"))
+
+    @property
+    def by_spans(self) -> bool:
+        """Whether a span of its rows' times can be released anew: each row then meets what it has met."""
+        return self.time == "event" and not self.by_latest
 
 
 @dataclass(frozen=True)

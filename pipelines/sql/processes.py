@@ -185,6 +185,8 @@ def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGener
     if table.role in ("unused", "part"):
         tables = {**pipeline.tables, name: with_role(table, "probe")}
         pipeline = replace(pipeline, tables=tables)
+    elif table.role == "build":
+        pipeline = replace(pipeline, tables={**pipeline.tables, name: with_role(table, "build", also_probe=True)})
     if generator is None:
         return pipeline
     if any(time != generator.builder for time in pipeline.generators(name)):

@@ -49,15 +49,18 @@ def roles(
     inserts: Sequence[tuple[InsertInto, Insert]],
     uses: Sequence[Use],
     declared: Mapping[str, Declared],
-) -> dict[str, Role]:
-    """The role of every table of `uses`: what the INSERTs name, in order. Raises SqlError if a table would have two
-    roles."""
-    found: dict[str, Role] = {}
+) -> tuple[dict[str, Role], set[str]]:
+    """The role of every table of `uses`: what the INSERTs name, in order; and which build sides are probes, too. Raises
+    SqlError if a table would have two roles that exclude one another."""
+    found, both = dict[str, Role](), set[str]()
     for use in uses:
         name, role = use.name, use.role
         known = found.setdefault(name.text, role)
         if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
             found[name.text] = "sink"
+        elif {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
+            found[name.text] = "build"
+            both.add(name.text)
         elif known != role:
             raise source.error(
                 name.span,
@@ -70,6 +73,10 @@ def roles(
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
         _fitting_connector(source, declared[name], role, declared)
+        if name in both:
+            hint = f"declare {name} twice, under two names: versions may go that are rows to be released"
+            what = f"{_ROLE_NAMES['build']} and {_ROLE_NAMES['probe']}"
+            _refuse(source, declared[name], CHANGELOG_RETENTION, what, hint)
         for part in declared[name].table.parts:
             _no_constraints(source, declared[part.name], "part")
             hint = "write it in the table that this one is a part of"
@@ -77,7 +84,13 @@ def roles(
     for _, insert in inserts:
         if isinstance(insert, ProcessInsert):
             _refuse(source, declared[insert.target], QUARANTINE_RETENTION, PROCESS_TARGET, OF_A_PROCESS)
-    return found
+    return found, both
+
+
+def _has_both(declared: Declared) -> bool:
+    """Whether a table can be a build side and a probe at once: it only grows, and its connector has it as either."""
+    problems = [declared.spec.check(with_role(declared.table, role)) for role in ("build", "probe")]
+    return declared.only_grows and not any(problems)
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
@@ -86,7 +99,7 @@ def _both(declared: Declared, wanted: set[Role]) -> str | None:
         return read_back(declared.table.name)
     if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):
         return None
-    return "declare it twice, under two names"
+    return "it has updates: declare it twice, under two names"
 
 
 def read_back(target: str) -> str:

@@ -276,7 +276,7 @@ class TemporalJoin(Over):
 
     @property
     def emission(self) -> Emission:
-        return "rowtime" if self.join.time == "event" else "as landed"
+        return "rowtime" if self.join.time == "event" else self.input.emission
 
 
 @dataclass(frozen=True)

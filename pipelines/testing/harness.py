@@ -233,7 +233,9 @@ def only_grows(pipeline: Pipeline, name: str) -> bool:
     """Whether the table may have inserts only, as for any other connector: a processing-time probe, or an input of a
     process. Such rows are released one by one; in event time updates are joined at their own times."""
     whole = {table.name for table in pipeline.tables.values() if any(part.name == name for part in table.parts)}
-    return any(insert.time != "event" for insert in pipeline.inserts if {name, *whole} & {*insert.probes})
+    reading = [insert for insert in pipeline.inserts if {name, *whole} & {*insert.probes}]
+    both = any(pipeline.table(each).also_probe for each in (name, *whole))
+    return both or any(insert.time != "event" for insert in reading)
 
 
 def played(pipeline: Pipeline) -> Pipeline:

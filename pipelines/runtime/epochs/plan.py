@@ -60,10 +60,11 @@ class Pin:
     """The build (generation, epoch) that a release joins against, and the epoch of that generation's flip.
 
     `horizon`: for an event-time release, how far retention had gone when it was planned: rows before this (ms, UTC)
-    find nothing. None if no version was removed.
+    find nothing. None if no version was removed. `latest`: of an event-time release, whether its rows meet the latest
+    versions of the build, in all joins with it ("alone") or in some ("too"); None in no join.
     """
 
-    OPTIONAL: ClassVar = ("horizon",)
+    OPTIONAL: ClassVar = ("horizon", "latest")
     """What its JSON has only if there is one."""
 
     table: str
@@ -71,6 +72,7 @@ class Pin:
     epoch: int
     flip_epoch: int
     horizon: int | None = None
+    latest: Literal["alone", "too"] | None = None
 
     def __str__(self) -> str:
         return f"{self.table} {self.generation}/{self.epoch}"
@@ -79,6 +81,11 @@ class Pin:
     def horizon_us(self) -> int | None:
         """The same in us, UTC."""
         return None if self.horizon is None else micros(self.horizon)
+
+    @property
+    def timed(self) -> bool:
+        """Of an event-time release: whether rows meet versions of their own times, so that its watermark counts."""
+        return self.latest != "alone"
 
 
 @dataclass(frozen=True)

@@ -106,17 +106,18 @@ Input = tuple[str, int]
 """A table, and its generation."""
 
 
-def _rows_of(lake: Lake, plan: ReleasePlan) -> Iterator[tuple[Input, WatermarkRow | None]]:
-    """The watermark log's row of each input, at the epoch up to which a plan reads it; None where it is gone."""
-    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins]
+def _rows_of(lake: Lake, plan: ReleasePlan, *, timed: bool = True) -> Iterator[tuple[Input, WatermarkRow | None]]:
+    """The watermark log's row of each input, at the epoch up to which a plan reads it; None where it is gone. `timed`:
+    of those alone whose watermark counts."""
+    read = [(pin.table, pin.generation, pin.epoch) for pin in plan.pins if pin.timed or not timed]
     read += [(item.table, item.generation, item.upto) for item in plan.takes]
     for table, number, epoch in dict.fromkeys(read):
         yield (table, number), Stream(lake, table).generation(number).epoch(epoch) if epoch else nothing_yet(table)
 
 
-def inputs_of(lake: Lake, plan: ReleasePlan) -> list[WatermarkRow]:
+def inputs_of(lake: Lake, plan: ReleasePlan, *, timed: bool = True) -> list[WatermarkRow]:
     """Those rows."""
-    return [row for _, row in _rows_of(lake, plan) if row is not None]
+    return [row for _, row in _rows_of(lake, plan, timed=timed) if row is not None]
 
 
 def read_by(lake: Lake, plan: ReleasePlan) -> dict[Input, int]:

@@ -77,6 +77,10 @@ _UNREAD = "the epoch is planned, none of its rows are committed; epochs before i
 UNLOGGED = "the epoch's rows are committed and its watermark is not, so nothing reads them yet"
 
 
+NOT_AN_INSERT = "not an insert: "
+"""What Spark's error begins with, of a row that a probe cannot have; the row's op follows."""
+
+
 @contextmanager
 def reading(own: Generation, table: Table, source: Source, stored: StoredStep, watermark: str | None) -> Iterator[None]:
     """Turn errors of watermarks, Spark, Delta Lake and the disk into typed errors of the step. `watermark`: the Spark
@@ -149,6 +153,12 @@ def _explained(
         mend = "mend the expression (TRY_CAST gives NULL where CAST fails), or the source's row"
         if stored.epoch > 1:  # what has landed was declared by it
             mend = "mend the source's row (another expression needs another lake: --lake DIR)"
+    elif NOT_AN_INSERT in str(error):
+        what = "its source has changed or removed rows, and a table that is build side and probe at once only grows"
+        names = (
+            f"give {table.name} two new names in the script, one where it is joined and one where its rows are taken"
+        )
+        return SourceError(f"{table.name}: {what}", where=where, state=_UNREAD, next_command=names)
     elif isinstance(source, ExplainsFailures) and (explained := source.explain(error, stored)) is not None:
         return explained
     return SourceError(

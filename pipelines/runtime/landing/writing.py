@@ -37,9 +37,11 @@ from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import BatchWriter
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.landing.computed import committed_rows, computed, plan_instant, stored_as_delivered
+from tidegate.pipelines.runtime.landing.failures import NOT_AN_INSERT
 from tidegate.pipelines.runtime.watermark_log import EpochTime
 from tidegate.pipelines.runtime.watermark_log.builtin import Tally, ends_of_files, ends_of_rows, merged
 from tidegate.pipelines.sources.arrow_types import arrow_type
+from tidegate.pipelines.syntax.types import spark_string
 
 COLUMNS = {
     **lake_rows.LAKE_COLUMNS,
@@ -104,6 +106,12 @@ class Rejected:
 
 TALLY = ("count(1) AS rows", "count_if(_op = 't') AS truncates")
 """What is counted while an epoch is appended. If a crash has lost the count, its committed rows are counted."""
+
+_INSERTED = (
+    "CASE WHEN _op IN ('c', 'r', '+I') THEN '+I' "
+    f"ELSE CAST(raise_error(concat({spark_string(NOT_AN_INSERT)}, coalesce(_op, 'NULL'))) AS STRING) END"
+)
+"""What a build side that is a probe, too, stores of a row: as a version it is an insert, as is each row of a probe."""
 
 TAGS = ("_generation", "_epoch")
 """Stored columns that the lake adds."""
@@ -195,6 +203,8 @@ class EpochWriter:
         """The step's rows as the lake stores them, without rejected ones and with computed columns. Where the source
         gives all columns as they are stored, there may be more of them, in another order."""
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
+        if self.table.also_probe:
+            rows = rows.withColumn("_op", F.expr(_INSERTED))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}
             stored = _spelled(lake_rows.ddl(self._types))
@@ -242,7 +252,7 @@ class EpochWriter:
     def _by_source(self) -> Written | None:
         """The files of a step that its source writes itself. None if it does not, or if Spark has to see each row to
         compute a column or its watermark."""
-        plain = stored_as_delivered(self.table) and self.time.processing_time
+        plain = stored_as_delivered(self.table) and self.time.processing_time and not self.table.also_probe
         if not plain or not isinstance(self.source, WritesFiles):
             return None
         folder = self._folder()

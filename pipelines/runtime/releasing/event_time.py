@@ -52,8 +52,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class EventTimePlanner(ReleasePlanner):
-    """Plans what the combined watermark of the probe and of every build has reached, each read at its pin. No row
-    leaves before every build has flipped, not even past one that is idle.
+    """Plans what the combined watermark of the probe and of every build that is joined in event time has reached, each
+    read at its pin. No row leaves before every build has flipped, not even past one that is idle.
 
     `spark` counts the releasable rows of a probe table that another writer has changed; of any other table the files'
     statistics count them.
@@ -164,7 +164,7 @@ class EventTimePlanner(ReleasePlanner):
         versions that ended before it. `replaced`, `held`: the epochs that would be replaced; `quarantined`: the rows
         are in quarantine."""
         insert = self.on_lake.insert
-        for pin in pins:
+        for pin in filter(lambda pin: pin.timed, pins):
             table = self.on_lake.pipeline.table(pin.table)
             newer = any(item.table == pin.table and item.generation < pin.generation for item in older)
             if not newer or not connector(table.connector).spec.phases(table.options):
@@ -191,7 +191,7 @@ class EventTimePlanner(ReleasePlanner):
         retention has removed versions. `held`: the epoch that would be replaced. `quarantined`: the rows are in
         quarantine, and would be published without a match."""
         on_lake = self.on_lake
-        for pin in pins:
+        for pin in filter(lambda pin: pin.timed, pins):
             table = on_lake.pipeline.table(pin.table)
             retention = Retention(on_lake.lake, on_lake.pipeline, self.clock, self.environment)
             lost = retention.lost_before(table, pin.generation)
@@ -214,7 +214,7 @@ class EventTimePlanner(ReleasePlanner):
         """The watermark (ms, UTC) that the inputs have reached together since `last`, and the inputs that hold it
         there. The last watermark of an input that has become idle since then counts, as it was emitted before
         (FLIP-126)."""
-        rows = {pin.table: self.on_lake.pinned(pin) for pin in pins}
+        rows = {pin.table: self.on_lake.pinned(pin) for pin in pins if pin.timed}
         for stream, row in zip(self.on_lake.probes, landed, strict=True):
             own = row or nothing_yet(stream.name)
             rows[stream.name] = replace(own, idle=own.idle and not hides(self.on_lake, stream.name, own))

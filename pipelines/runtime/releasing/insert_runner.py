@@ -229,7 +229,7 @@ class InsertRunner(InsertOnLake, ABC):
         Raises GateHeld when that one is held, PlanningError where rows have no time of their own, or versions are gone.
         """
         position = self._own_position()
-        if self.insert.time != "event":
+        if not self.insert.by_spans:
             raise PlanningError(
                 f"{self.insert.id} {_without_time(self.insert)}, so no span of time can be released anew",
                 where=f"line {self.insert.location.line} of the script",
@@ -546,4 +546,7 @@ def _without_time(insert: Insert) -> str:
         return "takes the rows of its inputs in the order in which they landed, and its state follows from all of them"
     if not insert.joins:
         return "joins nothing: its rows are released as they land"
+    if insert.time == "event":
+        names = " and ".join(insert.by_latest)
+        return f"joins {names} by processing time: its rows would meet other versions than they have met"
     return "joins by processing time: its rows have no time of their own"

@@ -248,13 +248,18 @@ class ReleasePlanner(ABC):
         return tuple(pin for pin in pins if pin is not None)
 
     def _pin(self, build: str) -> Pin | None:
-        stream = Stream(self.on_lake.lake, build)
+        stream, insert = Stream(self.on_lake.lake, build), self.on_lake.insert
         for row in stream.flipped:
+            if build in insert.taken and (newest := stream.newest) and newest.generation != row.generation:
+                return None  # its rows are taken of the newest generation, so they meet versions of that one
             if row.flip_epoch is not None and self.on_lake.reads(build, row.generation):
                 pin = Pin(build, row.generation, row.epoch, row.flip_epoch)
-                if self.on_lake.insert.time != "event":
+                if insert.time != "event":
                     return pin
-                return replace(pin, horizon=stream.generation(row.generation).removed.time)
+                if build not in insert.by_version:
+                    return replace(pin, latest="alone")
+                latest = "too" if build in insert.by_latest else None
+                return replace(pin, horizon=stream.generation(row.generation).removed.time, latest=latest)
         return None
 
 

@@ -252,7 +252,7 @@ class DeltaSource(Source):
 
     def _check_feed(self, commit: Commit) -> None:
         what = f"version {commit.version} ({commit.operation}) of the Delta table changed or removed rows"
-        if self._table.role != "build":
+        if self._table.role != "build" or self._table.also_probe:
             raise self._error(
                 f"{what}: a probe side takes only what is added",
                 next_command=resnapshot(self._table.name, "reads the table as it is now"),

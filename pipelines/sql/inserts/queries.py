@@ -148,20 +148,11 @@ class Binder:
         if top:
             self._taken.update(folded(use.name.text) for use in (query.probe, *(join.build for join in query.joins)))
         node, probe = self.probe(query.probe, around, alias, top=top)
-        relations, before = [probe], len(node.joins)
+        relations = [probe]
         for place, join in enumerate(query.joins):
             later = [further.build.name.text for further in query.joins[place + 1 :]]
             node, build = self._joined(node, join, relations, later, around, top)
             relations.append(build)
-        for join, statement in zip(node.joins[before:], query.joins, strict=True):
-            first = node.joins[0]
-            if join.time != first.time:
-                raise self.source.error(
-                    statement.time.span,
-                    f"one INSERT cannot mix processing time and event time ({first.build}: {first.time}, "
-                    f"{join.build}: {join.time})",
-                    "join all builds AS OF the same time attribute, or write two INSERTs",
-                )
         scope = InsertScope(self.source, relations, self.functions)
         if query.where is not None:
             terms = Translator(self.source, scope).conjuncts(query.where)

@@ -16,7 +16,10 @@ from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Query
 from tidegate.pipelines.syntax.types import INTERVALS, FlinkType, Kind, quoted
 
-BEHIND = "write the UNION ALL in brackets, and join behind it: FROM (… UNION ALL …) AS u JOIN …"
+BEHIND = (
+    "join behind it: FROM (… UNION ALL …) AS u JOIN …; or INSERT what joins INTO a table of its own, and take that in the "
+    "UNION ALL"
+)
 
 
 def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], alias: str) -> Union:

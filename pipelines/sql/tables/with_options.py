@@ -340,9 +340,10 @@ class PartsCompiler(TablePart):
         return Span(start - len(self.names[place]), start)
 
 
-def with_role(table: Table, role: Role) -> Table:
-    """`table` in a role; its parts in the same role, with its key, its watermark and its SYSTEM_ROWTIME() in place of
-    theirs: from these a part knows whether its own time is the rowtime, as alignment needs."""
+def with_role(table: Table, role: Role, *, also_probe: bool = False) -> Table:
+    """`table` in a role (`also_probe`: see Table); its parts in the same role, with its key, its watermark and its
+    SYSTEM_ROWTIME() in place of theirs: from these a part knows whether its own time is the rowtime, as alignment
+    needs."""
     times = tuple(column for column in table.columns if column.source_time)
     names = {column.name for column in times}
     parts = (
@@ -355,4 +356,4 @@ def with_role(table: Table, role: Role) -> Table:
         )
         for part in table.parts
     )
-    return replace(table, role=role, parts=tuple(parts))
+    return replace(table, role=role, also_probe=also_probe, parts=tuple(parts))

@@ -284,6 +284,8 @@ class QueryGrammar(WindowGrammar):
             self.refuse(self.here(), "the columns of windows keep their names in FROM", hint)
         columns = self._names() if alias is not None else None
         if self._curr.token_type == TokenType.COMMA:
+            if self._next.text.upper() == "UNNEST":
+                self.refuse(self.here(), "UNNEST in FROM is not supported", ELEMENTS)
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
         return replace(use, alias=alias, columns=columns), window
 

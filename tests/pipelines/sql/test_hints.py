@@ -26,16 +26,18 @@ INSERT INTO named SELECT c.item, u.name FROM {clicks} LEFT JOIN users FOR SYSTEM
 """
 FIRST = NAMED.format(clicks="clicks AS c")
 
+CHANGES = (
+    "CREATE TABLE {} (id INT PRIMARY KEY NOT ENFORCED, v STRING, at TIMESTAMP(3), WATERMARK FOR at AS at) "
+    "WITH ('connector' = 'filesystem', 'path' = 'k', 'format' = 'debezium-json');"
+)
+
 FOLLOWED = {
     "a table in two roles": (
-        "CREATE TABLE k (id INT PRIMARY KEY NOT ENFORCED, v STRING, p AS PROCTIME()) WITH ('connector' = 'filesystem',"
-        " 'path' = 'k', 'format' = 'json'); INSERT INTO shown SELECT a.id, b.v FROM k AS a "
-        "JOIN k FOR SYSTEM_TIME AS OF a.p AS b ON a.id = b.id",
+        f"{CHANGES.format('k')} INSERT INTO shown SELECT a.id, b.v FROM k AS a "
+        "JOIN k FOR SYSTEM_TIME AS OF a.at AS b ON a.id = b.id",
         "declare it twice",
-        "CREATE TABLE k (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ('connector' = 'filesystem', 'path' = 'k',"
-        " 'format' = 'json'); CREATE TABLE a (id INT, p AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = 'k',"
-        " 'format' = 'json'); INSERT INTO shown SELECT a.id, b.v FROM a "
-        "JOIN k FOR SYSTEM_TIME AS OF a.p AS b ON a.id = b.id",
+        f"{CHANGES.format('k')} {CHANGES.format('l')} INSERT INTO shown SELECT a.id, b.v FROM l AS a "
+        "JOIN k FOR SYSTEM_TIME AS OF a.at AS b ON a.id = b.id",
     ),
 }
 """What was written -> (the script, a part of the hint, the script that follows it)."""
