@@ -11,7 +11,7 @@ rows that are gone. They have to come back from a backup: nothing is guessed. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,9 @@ from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, Taken
+from tidegate.pipelines.runtime.ledger import all_done, removed_rows
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
@@ -132,6 +133,29 @@ def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
         raise _lost(
             target, f"the rows of epoch {passed} of {insert}", "later epochs were planned after it was published"
         )
+
+
+def refuse_restored(lake: Lake, pipeline: Pipeline, insert: Insert, targets: Sequence[Table]) -> None:
+    """Raise LakeError where the quarantine of an output has fewer rows than published epochs have put there, and
+    retention has left: RESTORE takes rows out and leaves the transactions, so no commit is missing."""
+    done = all_done(lake, insert.id, lake.target_path(targets[0]))
+    if isinstance(insert, ProcessInsert):
+        kept = [each.quarantined for each in done.processed.given]
+    else:
+        all_rows = sum(done.quarantined.values()) + sum(done.released_again.values())
+        kept = [all_rows - removed_rows(lake, pipeline, insert, done)]
+    for target, rows in zip(targets, kept, strict=False):
+        path = lake.quarantine_path(target, insert)
+        there = delta_log.logged_rows(path)
+        if there is not None and there < rows:
+            raise LakeError(
+                f"the quarantine of {insert.id} lacks {counted(rows - there, 'row')} that published epochs have put "
+                "there: another writer has taken them out (RESTORE or DELETE)",
+                where=str(path),
+                state="nothing was planned or released; what is published stays",
+                next_command=f"in Spark: DESCRIBE HISTORY delta.`{path}`, then RESTORE it to the last version before "
+                "that; or bring it back from a backup",
+            )
 
 
 def lost_part(insert: str, path: Location, epoch: int) -> LakeError:

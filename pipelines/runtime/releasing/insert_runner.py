@@ -42,6 +42,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_files,
     refuse_lost_insert,
     refuse_lost_rows,
+    refuse_restored,
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -292,9 +293,13 @@ class InsertRunner(InsertOnLake, ABC):
 
     def _own(self) -> None:
         """Take the lease, and take up what the script has changed of the INSERT."""
+        begins = not self.leases.holds(self.owner)
         self.leases.acquire(self.owner)
         self._log_again()
         self.refuse_lost()
+        unfinished = self.position().unfinished
+        if begins and not (unfinished and unfinished.replaces):  # which may have taken rows out, to publish them
+            refuse_restored(self.lake, self.pipeline, self.insert, self.targets)
         self.definitions.take_up(self.owner)
 
     def _go_on(self) -> None:

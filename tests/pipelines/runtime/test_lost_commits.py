@@ -207,7 +207,7 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path) -> N
 
 def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
     """Its rows were nowhere, otherwise: neither published, nor to be released again. Also where the newest epoch has
-    put nothing there."""
+    put nothing there, or a RESTORE has taken them out and left all commits."""
     harness = play.harness
     quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
     play.rate("EUR", 100, 10)
@@ -228,6 +228,17 @@ def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
             with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there") as refused:
                 command()
             assert refused.value.next_command == f"bring {quarantine}/_delta_log back from a backup"
+    newest.write_text(commit)
+    delta_log._open.clear()
+    before = DeltaTable(str(quarantine)).version()
+    DeltaTable(str(quarantine)).restore(0)
+    harness.restart()
+    with pytest.raises(LakeError, match=r"converted lacks 1 row that published epochs have put there.*RESTORE"):
+        harness.advance()
+    DeltaTable(str(quarantine)).restore(before)
+    harness.restart()
+    play.order(3, "EUR", 30)
+    assert play.upto(rates=30, orders=30) == [(3, 100)]
 
 
 NUMBERS = """
