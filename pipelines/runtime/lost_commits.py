@@ -25,7 +25,7 @@ from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, Taken
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
 from tidegate.pipelines.runtime.ledger import all_done, removed_rows
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
@@ -186,7 +186,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     """Raise LakeError if rows of a build that landed up to the plan's pin are not in its table, though retention has
     not removed them. A discard is exempt, as it joins nothing."""
     for pin in plan.pins if not plan.discards else ():
-        missing = lost_rows(lake, spark, pin)
+        missing = lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
         if missing:
             what = f"{counted(missing, 'row')} of {pin.table} up to epoch {pin.epoch}"
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
@@ -202,7 +202,7 @@ def refuse_lost_waiting(
 
     An event-time release counts its rows in that table, so nothing else would show that some are gone.
     """
-    if not _lost_rows(probe.generation(everything.generation), spark, everything.upto):
+    if not lost_rows(probe.generation(everything.generation), spark, everything.upto):
         return
     there, _ = everything.releasable.measured(probe.path, spark)
     if there < waiting:
@@ -210,13 +210,9 @@ def refuse_lost_waiting(
         raise _lost(probe.path, what, "the watermark log has them")
 
 
-def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
-    """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
+def lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
+    """How many rows of a table landed up to an epoch by the watermark log, and are neither in its table nor removed by
     retention."""
-    return _lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
-
-
-def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
     table, removed = own.stream.table, own.removed
     landed = own.landed(0, upto)
     if landed == 0:

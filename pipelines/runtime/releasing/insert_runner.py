@@ -473,7 +473,7 @@ class InsertRunner(InsertOnLake, ABC):
             target=self.target,
             plan=plan,
             staged=staged,
-            released=self.released(plan),
+            released=plan.rows,
             landed={table: row for table, row in rows.items() if row is not None},
             lake=self.lake,
         )
