@@ -47,11 +47,11 @@ class At:
 
     def is_worked_on(self, owner: str) -> bool:
         """Whether a runner holds its lease."""
-        return any(lease.owner == owner and not lease.over(self.now) for lease in self.leases)
+        return any(lease.row.owner == owner and not lease.over(self.now) for lease in self.leases)
 
     def worked_on_at(self, owner: str) -> int | None:
         """When a runner last held its lease (ms, UTC), to half a minute; None where none ever did."""
-        return max((lease.held_at for lease in self.leases if lease.owner == owner), default=None)
+        return max((lease.held_at for lease in self.leases if lease.row.owner == owner), default=None)
 
     def positions(self, tables: Sequence[str]) -> dict[str, str]:
         """How far each source table is, as text."""

@@ -142,7 +142,7 @@ def published_since(newest: Epoch, since: Place) -> Published:
 def is_worked_on(lake: Lake, owner: str, label: str, now: int) -> bool:
     """Whether a runner whose label begins so holds the lease of a table or an INSERT at `now` (ms, UTC)."""
     leases = read_leases(lake.logs, owner)
-    return any(lease.label.startswith(label) and not lease.over(now) for lease in leases)
+    return any(lease.row.label.startswith(label) and not lease.over(now) for lease in leases)
 
 
 def _epochs(table: Records[Any], owner: str, plan: ReleasePlan, first: int) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from deltalake.transaction import AddAction
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
-from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.delta_log import (
     Table,
     damage_reported,
@@ -37,13 +36,14 @@ from tidegate.pipelines.location import Address, Location, dataset_of, durable
 from tidegate.pipelines.parquet import write_file
 from tidegate.pipelines.text import counted
 
-logger = logging.getLogger(__name__)
-
 REWRITES = 5
 """How often a commit that replaces files is tried when other writers change the table meanwhile."""
 
 TRIES = 50
 """How often a commit that only adds files is tried when other writers are faster."""
+
+
+WHEN_QUIET = "run the same command again when nothing else writes to the table (OPTIMIZE above all)"
 
 
 def survey(folder: Address, names: Sequence[str] | None = None) -> list[StagedFile]:
@@ -122,18 +122,16 @@ def adopt(
     if instead_of is not None and not instead_of.spans:
         instead_of = None
     tries = TRIES if instead_of is None else REWRITES
-    for _ in range(tries):
-        try:
-            return _adopted(table, folder, files, application, epoch, instead_of)
-        except CommitFailedError:
-            logger.info("%s changed while epoch %s was being committed: looked at again", table, epoch)
-    raise ConcurrentRun(
-        f"the table changed {counted(tries, 'time')} while epoch {epoch} was being "
-        + ("added to it" if instead_of is None else "put in the place of others"),
-        where=str(table),
-        state="it is staged and judged, and not in this table",
-        next_command="run the same command again when nothing else writes to the table (OPTIMIZE above all)",
-    )
+    try:
+        return until_committed(_adopted, table, folder, files, application, epoch, instead_of, attempts=tries)
+    except CommitFailedError as error:
+        raise ConcurrentRun(
+            f"the table changed {counted(tries, 'time')} while epoch {epoch} was being "
+            + ("added to it" if instead_of is None else "put in the place of others"),
+            where=str(table),
+            state="it is staged and judged, and not in this table",
+            next_command=WHEN_QUIET,
+        ) from error
 
 
 def _adopted(

@@ -169,7 +169,7 @@ def _require_last(folder: Location, version: int) -> None:
         raise CommitFailedError(f"{folder} went on past version {version} and was cleaned up")
 
 
-def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float, most: float) -> T:
+def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float = 0.001, most: float = 0.2) -> T:
     """What `step` returns; it is called again when another writer was faster, after a random time that grows from
     `wait` to `most` (s). Raises CommitFailedError when all attempts fail."""
     again = Retrying(

@@ -75,22 +75,10 @@ class Lease:
     row: LeaseRow
     held_at: int
 
-    @property
-    def owner(self) -> str:
-        return self.row.owner
-
-    @property
-    def label(self) -> str:
-        return self.row.label
-
-    @property
-    def released(self) -> bool:
-        return self.row.released
-
     def describe(self) -> str:
         """For people."""
         host = self.row.machine.split("/")[0]
-        return f"{self.label}, process {self.row.pid} on {host}" if host else self.label
+        return f"{self.row.label}, process {self.row.pid} on {host}" if host else self.row.label
 
     def over(self, now: int) -> bool:
         """Whether anyone may take it. `now`: ms, by the storage's clock, if anything is decided by it."""

@@ -167,7 +167,7 @@ class OwnerLog:
         `guarded`: only while this runner has the lease, if it ever had it. Raises LeaseHeld."""
         from tidegate.pipelines.lake.commits import until_committed
 
-        made = until_committed(self._append, rows, marks, guarded, attempts=50, wait=0.001, most=0.2)
+        made = until_committed(self._append, rows, marks, guarded, attempts=50)
         if len(self._files()) > COMPACT_AFTER:
             self.together()
         return made

@@ -7,6 +7,7 @@ files that may hold a releasable row, so that its cost depends on what it releas
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -111,20 +112,6 @@ class Part:
         return found & ~any_of(self.without) if self.without else found
 
 
-def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The same rows in fewer parts: single areas that follow one another in time are joined."""
-    found: list[Part] = []
-    for part in parts:
-        last = found[-1] if found else None
-        if last is not None and len(last.areas) == len(part.areas) == 1 and last.without == part.without:
-            one, two = last.areas[0], part.areas[0]
-            if one.high == two.low and replace(one, low=two.low, high=two.high) == two:
-                found[-1] = Part((replace(one, high=two.high),), part.without)
-                continue
-        found.append(part)
-    return tuple(found)
-
-
 def merged(areas: Sequence[Area]) -> tuple[Area, ...]:
     """The same rows in fewer areas: areas of the same epochs that follow one another in time become one."""
     found: list[Area] = []
@@ -135,6 +122,16 @@ def merged(areas: Sequence[Area]) -> tuple[Area, ...]:
         else:
             found.append(area)
     return tuple(found)
+
+
+def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The same rows in fewer parts: the areas of those that have one alone are `merged`."""
+    alone = defaultdict[tuple[Area, ...], list[Area]](list)
+    for part in parts:
+        if len(part.areas) == 1:
+            alone[part.without].append(part.areas[0])
+    single = (Part((area,), without) for without, areas in alone.items() for area in merged(areas))
+    return (*single, *(part for part in parts if len(part.areas) != 1))
 
 
 def any_of(rows: Sequence[Area] | Sequence[Part]) -> pc.Expression:

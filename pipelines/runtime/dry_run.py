@@ -101,8 +101,8 @@ def _drafted(releasing: InsertRunner) -> InsertDraft:
         waiting = releasing.waiting(position)
         return InsertDraft(insert, "held", held.plan, waiting, "; ".join(held.verdict.reasons))
     if position.unfinished is not None:
-        return InsertDraft(insert, "unfinished", position.unfinished, releasing.released(position.unfinished))
+        return InsertDraft(insert, "unfinished", position.unfinished, position.unfinished.rows)
     found = releasing.planner.next(position.plan)
     if isinstance(found, Waiting):
         return InsertDraft(insert, "waiting", None, found.rows, found.reason)
-    return InsertDraft(insert, "next", found, releasing.released(found))
+    return InsertDraft(insert, "next", found, found.rows)

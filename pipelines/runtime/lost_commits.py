@@ -11,7 +11,7 @@ rows that are gone. They have to come back from a backup: nothing is guessed. A 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,10 @@ from tidegate.pipelines.lake.lake import Layout
 from tidegate.pipelines.lake.publishers import applications
 from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.location import Address, Location
-from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, Taken
+from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
+from tidegate.pipelines.runtime.ledger import all_done, removed_rows
 from tidegate.pipelines.sql.compile import Pipeline
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.text import counted
 
 if TYPE_CHECKING:
@@ -134,6 +135,29 @@ def refuse_lost_insert(lake: Lake, insert: str, target: Location) -> None:
         )
 
 
+def refuse_restored(lake: Lake, pipeline: Pipeline, insert: Insert, targets: Sequence[Table]) -> None:
+    """Raise LakeError where the quarantine of an output has fewer rows than published epochs have put there, and
+    retention has left: RESTORE takes rows out and leaves the transactions, so no commit is missing."""
+    done = all_done(lake, insert.id, lake.target_path(targets[0]))
+    if isinstance(insert, ProcessInsert):
+        kept = [each.quarantined for each in done.processed.given]
+    else:
+        all_rows = sum(done.quarantined.values()) + sum(done.released_again.values())
+        kept = [all_rows - removed_rows(lake, pipeline, insert, done)]
+    for target, rows in zip(targets, kept, strict=False):
+        path = lake.quarantine_path(target, insert)
+        there = delta_log.logged_rows(path)
+        if there is not None and there < rows:
+            raise LakeError(
+                f"the quarantine of {insert.id} lacks {counted(rows - there, 'row')} that published epochs have put "
+                "there: another writer has taken them out (RESTORE or DELETE)",
+                where=str(path),
+                state="nothing was planned or released; what is published stays",
+                next_command=f"in Spark: DESCRIBE HISTORY delta.`{path}`, then RESTORE it to the last version before "
+                "that; or bring it back from a backup",
+            )
+
+
 def lost_part(insert: str, path: Location, epoch: int) -> LakeError:
     """The error for a table beside a target (a quarantine, a second output, the state of a process) that lacks what its
     last published epoch had committed to it before the target."""
@@ -162,7 +186,7 @@ def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: Releas
     """Raise LakeError if rows of a build that landed up to the plan's pin are not in its table, though retention has
     not removed them. A discard is exempt, as it joins nothing."""
     for pin in plan.pins if not plan.discards else ():
-        missing = lost_rows(lake, spark, pin)
+        missing = lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
         if missing:
             what = f"{counted(missing, 'row')} of {pin.table} up to epoch {pin.epoch}"
             raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
@@ -178,7 +202,7 @@ def refuse_lost_waiting(
 
     An event-time release counts its rows in that table, so nothing else would show that some are gone.
     """
-    if not _lost_rows(probe.generation(everything.generation), spark, everything.upto):
+    if not lost_rows(probe.generation(everything.generation), spark, everything.upto):
         return
     there, _ = everything.releasable.measured(probe.path, spark)
     if there < waiting:
@@ -186,13 +210,9 @@ def refuse_lost_waiting(
         raise _lost(probe.path, what, "the watermark log has them")
 
 
-def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
-    """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
+def lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
+    """How many rows of a table landed up to an epoch by the watermark log, and are neither in its table nor removed by
     retention."""
-    return _lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
-
-
-def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:
     table, removed = own.stream.table, own.removed
     landed = own.landed(0, upto)
     if landed == 0:

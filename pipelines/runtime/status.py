@@ -411,8 +411,8 @@ def status(
         tables = [name for name in tables if name in only]
         inserts = [name for name in inserts if insert_owner(name) in only]
     leases = read_leases(lake.logs)
-    holders = {lease.owner: lease.describe() for lease in leases if not lease.over(now)}
-    worked_on = {lease.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
+    holders = {lease.row.owner: lease.describe() for lease in leases if not lease.over(now)}
+    worked_on = {lease.row.owner: lease.held_at for lease in sorted(leases, key=lambda lease: lease.held_at)}
     sources = tuple(_source(lake, table, holders.get(table), worked_on.get(table), now) for table in tables)
     targets = {name: target_of(lake, apart.get(name, pipeline), name) for name in inserts}
     found = in_chains(

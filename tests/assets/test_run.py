@@ -301,7 +301,7 @@ def test_a_run_waits_for_another_one_and_then_publishes(location: Location, monk
         "clicks__user_info",
     ]
     assert [row["user_id"] for row in location.hand.published()] == [1]
-    assert {lease.released for lease in read_leases(Lake(location.lake).logs)} == {True}
+    assert {lease.row.released for lease in read_leases(Lake(location.lake).logs)} == {True}
 
 
 def test_a_source_that_fails_leaves_the_checks_planned_and_unrun_and_is_run_again_once_mended(location: Location):

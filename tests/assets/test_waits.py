@@ -70,12 +70,12 @@ def steps(lake: Path, executor: dg.ExecutorDefinition = dg.in_process_executor) 
 def test_from_staged_to_published_the_lease_is_the_run_s(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     done = steps(tmp_path).execute_in_process(instance=instance)
     assert done.output_for_node("publish").startswith(f"dagster run {done.run_id}, process ")
-    assert [lease.released for lease in read_leases(OwnerLogs(tmp_path / "_control"))] == [True]
+    assert [lease.row.released for lease in read_leases(OwnerLogs(tmp_path / "_control"))] == [True]
 
 
 def test_what_nobody_takes_up_is_free_when_the_run_ends(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert steps(tmp_path).execute_in_process(instance=instance, op_selection=["stage"]).success
-    assert [lease.released for lease in read_leases(OwnerLogs(tmp_path / "_control"))] == [True]
+    assert [lease.row.released for lease in read_leases(OwnerLogs(tmp_path / "_control"))] == [True]
 
 
 def steps_of_argv() -> dg.JobDefinition:

@@ -56,6 +56,16 @@ class Generations:
         begun = dict.fromkeys(row.of for row in rows if row.decided == "begun")
         return tuple(number for number in begun if number != current and number not in ended)
 
+    def require_beside(self, generation: int) -> None:
+        """Raise PlanningError where a generation has not begun beside the current one, or is over."""
+        if generation not in self.beside:
+            raise PlanningError(
+                f"{self.statement} has no generation {generation} beside its current one",
+                where=f"INSERT {self.statement}",
+                state="nothing was changed",
+                next_command=STATUS,
+            )
+
     def is_over(self, generation: int) -> bool:
         """Whether it was given up, or another one has taken its place."""
         rows = self.decisions
@@ -128,13 +138,7 @@ def beside(lake: Lake, pipeline: Pipeline, insert: str, generation: int) -> Pipe
     """A script in which one INSERT is a generation beside the current one; the others are current. Raises PlanningError
     where that generation has not begun, or is over."""
     found = pipeline.insert(insert)
-    if generation not in generations_of(lake, pipeline, found).beside:
-        raise PlanningError(
-            f"{found.statement} has no generation {generation} beside its current one",
-            where=f"INSERT {found.statement}",
-            state="nothing was changed",
-            next_command=STATUS,
-        )
+    generations_of(lake, pipeline, found).require_beside(generation)
     return on_lake(lake, pipeline.in_generation(found, generation, beside=True))
 
 

@@ -248,11 +248,6 @@ class InsertOnLake:
         found = [row for row in rows if row.plan_digest == plan.digest]
         return found[0] if len(found) == 1 else None
 
-    def released(self, plan: ReleasePlan) -> int:
-        """How many probe rows a plan releases: by the watermark log, or as the plan has stored it in event time and out
-        of quarantine. Of a process, the rows of all inputs."""
-        return plan.rows
-
     def waiting(self, position: Position) -> int:
         """How many landed probe rows are in no commit yet: not released, staged, or held."""
         return sum(waiting_rows(self.landed, position.plan, position.state == "published"))

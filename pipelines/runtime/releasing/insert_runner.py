@@ -44,6 +44,7 @@ from tidegate.pipelines.runtime.lost_commits import (
     refuse_lost_files,
     refuse_lost_insert,
     refuse_lost_rows,
+    refuse_restored,
 )
 from tidegate.pipelines.runtime.quarantine import refuse_process
 from tidegate.pipelines.runtime.releasing.backfill import BackfillPlanner
@@ -290,9 +291,13 @@ class InsertRunner(InsertOnLake, ABC):
 
     def _own(self) -> None:
         """Take the lease, and take up what the script has changed of the INSERT."""
+        begins = not self.leases.holds(self.owner)
         self.leases.acquire(self.owner)
         self._log_again()
         self.refuse_lost()
+        unfinished = self.position().unfinished
+        if begins and not (unfinished and unfinished.replaces):  # which may have taken rows out, to publish them
+            refuse_restored(self.lake, self.pipeline, self.insert, self.targets)
         self.definitions.take_up(self.owner)
         self._open_to_readers()
 
@@ -491,7 +496,7 @@ class InsertRunner(InsertOnLake, ABC):
             target=self.target,
             plan=plan,
             staged=staged,
-            released=self.released(plan),
+            released=plan.rows,
             landed={table: row for table, row in rows.items() if row is not None},
             lake=self.lake,
         )

@@ -206,7 +206,7 @@ class JoinRunner(InsertRunner):
             return Probe(releasable)
         if not delta_log.plain(table):
             return Probe(releasable, rows=releasable.rows(spark, path))
-        tasks = max(self.released(plan) // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
+        tasks = max(plan.rows // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
     def _united(self, spark: SparkSession, plan: ReleasePlan) -> Probe:

@@ -8,8 +8,7 @@ of the statement is refused there (`lake.publishers`).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deltalake.exceptions import CommitFailedError
@@ -19,8 +18,8 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, PlanningError
 from tidegate.pipelines.generations import FIRST, insert_owner, name_of
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.adopt import REWRITES, additions, removals, survey, there
-from tidegate.pipelines.lake.commits import commit
+from tidegate.pipelines.lake.adopt import REWRITES, WHEN_QUIET, additions, removals, survey, there
+from tidegate.pipelines.lake.commits import commit, until_committed
 from tidegate.pipelines.lake.generations import OF_STATEMENT, GenerationRow
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.layout import beside
@@ -33,8 +32,6 @@ from tidegate.pipelines.sinks.protocol import EpochListener, Sink, sink_of
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.text import counted
-
-log = logging.getLogger(__name__)
 
 CLOSED = 0
 """The swap mark of a table that a generation had beside its target: none publishes there any more."""
@@ -53,7 +50,7 @@ def give_up(lake: Lake, pipeline: Pipeline, insert: str, generation: int, leases
     """End a generation that publishes beside the current one. What it has published stays in its folder. Raises
     PlanningError where there is no such generation, or its swap was begun."""
     found = generations_of(lake, pipeline, pipeline.insert(insert))
-    _require_beside(found, generation)
+    found.require_beside(generation)
     if found.pending is not None:
         raise _pending(found)
     leases.acquire(insert_owner(name_of(found.statement, generation)))
@@ -70,7 +67,7 @@ def swap(lake: Lake, pipeline: Pipeline, insert: str, generation: int, leases: L
     if found.pending == generation and found.swapped(generation):
         _decide(found, generation, "current", clock)
         return
-    _require_beside(found, generation)
+    found.require_beside(generation)
     if found.pending not in (None, generation):
         raise _pending(found)
     log = pipeline.table(own.target).name
@@ -115,15 +112,13 @@ def _close(found: Generations, made: Location) -> None:
     """Let nothing more into the table that the generation has beside the target: what came after the swap has read it
     would be lost."""
     mark = swap_mark(found.lake.id, found.statement)
-    for _ in range(REWRITES):
+
+    def close() -> None:
         delta = there(made)
-        if delta.transaction_version(mark) is not None:
-            return
-        try:
-            return commit(delta, made, [], marks={mark: CLOSED}, note="swapped")
-        except CommitFailedError:
-            log.info("%s changed while it was being closed: looked at again", made)
-    raise _changing(found, made)
+        if delta.transaction_version(mark) is None:
+            commit(delta, made, [], marks={mark: CLOSED}, note="swapped")
+
+    _committed(found, made, close)
 
 
 def _replace(found: Generations, made: Location, sink: Sink, generation: int) -> None:
@@ -135,15 +130,28 @@ def _replace(found: Generations, made: Location, sink: Sink, generation: int) ->
     roles: list[CommitRole] = ["publish", "notified"] if isinstance(sink, EpochListener) else ["publish"]
     marks = {lake.application(owner, role, generation): epoch for role in roles if epoch is not None}
     marks[swap_mark(lake.id, found.statement)] = generation
-    for _ in range(REWRITES):
+
+    def exchange() -> None:
         delta = there(target)
         old: Sequence[str] = [file["path"] for file in delta_log.files_of(delta, "path")]
-        try:
-            actions = [*additions(delta, target, made, files), *removals(delta, old)]
-            return commit(delta, target, actions, marks=marks, note=f"generation {generation}")
-        except CommitFailedError:
-            log.info("%s changed while a generation was being swapped in: looked at again", target)
-    raise _changing(found, target)
+        actions = [*additions(delta, target, made, files), *removals(delta, old)]
+        commit(delta, target, actions, marks=marks, note=f"generation {generation}")
+
+    _committed(found, target, exchange)
+
+
+def _committed(found: Generations, path: Location, step: Callable[[], None]) -> None:
+    """Make a commit of a swap, also where other writers change the table meanwhile."""
+    try:
+        until_committed(step, attempts=REWRITES)
+    except CommitFailedError as error:
+        raise ConcurrentRun(
+            f"the table changed {counted(REWRITES, 'time')} while a generation of {found.statement} was being "
+            "swapped in",
+            where=str(path),
+            state="nothing was swapped",
+            next_command=WHEN_QUIET,
+        ) from error
 
 
 def _require_same_columns(found: Generations, made: Location, target: Location, generation: int) -> None:
@@ -166,29 +174,10 @@ def _require_same_columns(found: Generations, made: Location, target: Location, 
         )
 
 
-def _require_beside(found: Generations, generation: int) -> None:
-    if generation not in found.beside:
-        raise PlanningError(
-            f"{found.statement} has no generation {generation} beside its current one",
-            where=f"INSERT {found.statement}",
-            state="nothing was changed",
-            next_command=STATUS,
-        )
-
-
 def _pending(found: Generations) -> PlanningError:
     return PlanningError(
         f"generation {found.pending} of {found.statement} is being swapped in",
         where=f"INSERT {found.statement}",
         state="nothing was changed",
         next_command="let that swap end first",
-    )
-
-
-def _changing(found: Generations, path: Location) -> ConcurrentRun:
-    return ConcurrentRun(
-        f"the table changed {counted(REWRITES, 'time')} while a generation of {found.statement} was being swapped in",
-        where=str(path),
-        state="nothing was swapped",
-        next_command="run the same command again when nothing else writes to the table (OPTIMIZE above all)",
     )

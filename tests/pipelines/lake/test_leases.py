@@ -65,7 +65,7 @@ def test_a_second_runner_reads_who_holds_it(tmp_path: Path) -> None:
         second.acquire("clicks")
     first.close()
     second.acquire("clicks")
-    assert {lease.label for lease in read_leases(OwnerLogs(tmp_path), "clicks")} == {"second"}
+    assert {lease.row.label for lease in read_leases(OwnerLogs(tmp_path), "clicks")} == {"second"}
 
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ READ_AND_LEAVE = """
 import sys
 from tidegate.pipelines.lake.owner_log import OwnerLogs
 from tidegate.pipelines.lake.leases import read_leases
-print(*sorted(lease.owner for lease in read_leases(OwnerLogs(sys.argv[1]))), sep="\\n")
+print(*sorted(lease.row.owner for lease in read_leases(OwnerLogs(sys.argv[1]))), sep="\\n")
 """
 
 
@@ -175,7 +175,7 @@ def test_a_process_that_ends_right_after_reading_ends_well(tmp_path: Path) -> No
     leases = Leases(OwnerLogs(tmp_path), label="all")
     for owner in owners:
         leases.acquire(owner)
-        assert [lease.owner for lease in read_leases(OwnerLogs(tmp_path), owner)] == [owner]
+        assert [lease.row.owner for lease in read_leases(OwnerLogs(tmp_path), owner)] == [owner]
     readers = [
         subprocess.Popen([sys.executable, "-c", READ_AND_LEAVE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         for _ in range(6)
@@ -217,7 +217,9 @@ def test_of_two_that_take_a_lease_at_once_one_gets_it(
     monkeypatch.setattr(OwnerLog, "append_after", overtaken)
     with pytest.raises(LeaseHeld, match="second, process"):
         first.acquire("clicks")
-    assert [lease.label for lease in read_leases(OwnerLogs(tmp_path), "clicks") if not lease.released] == ["second"]
+    assert [lease.row.label for lease in read_leases(OwnerLogs(tmp_path), "clicks") if not lease.row.released] == [
+        "second"
+    ]
     second.renew()
     second.acquire("clicks")
 
@@ -249,7 +251,7 @@ def test_what_nobody_of_the_run_has_taken_up_is_free_at_its_end(tmp_path: Path) 
             leases.acquire(owner)
             leases.hand_on(owner)
     run.end(OwnerLogs(tmp_path))
-    assert [lease.released for lease in read_leases(OwnerLogs(tmp_path))] == [True, True]
+    assert [lease.row.released for lease in read_leases(OwnerLogs(tmp_path))] == [True, True]
 
 
 HAND_ON = """

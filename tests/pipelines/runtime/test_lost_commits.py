@@ -19,6 +19,7 @@ from tests.pipelines.runtime.plays import Play, clicks
 from tidegate.pipelines.errors import DefinitionChanged, LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.stream import Generation, Stream
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
@@ -75,6 +76,10 @@ def hand(tmp_path: Path) -> HandmadeLake:
         hand.released(epoch, epoch - 1, epoch, pin=3, matched=10 * epoch)
     check(hand)
     return hand
+
+
+def users(lake: Lake) -> Generation:
+    return Stream(lake, "users").generation(1)
 
 
 def check(hand: HandmadeLake) -> None:
@@ -141,14 +146,14 @@ def test_the_lakes_own_log_is_gone(hand: HandmadeLake, tmp_path: Path) -> None:
 
 
 def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
-    pin, path = Pin("users", 1, 3, 1), hand.lake.table_path("users")
+    path = hand.lake.table_path("users")
     plan = hand.planned(3, 2, 3, pin=3)
-    assert lost_rows(hand.lake, no_spark, pin) == 0
+    assert lost_rows(users(hand.lake), no_spark, 3) == 0
     refuse_lost_rows(hand.lake, no_spark, plan)
     lose(Path(path))
     fresh = type(hand.lake)(hand.lake.root)
-    assert lost_rows(fresh, no_spark, Pin("users", 1, 2, 1)) == 0  # what that epoch pins is there
-    assert lost_rows(fresh, no_spark, pin) == 30
+    assert lost_rows(users(fresh), no_spark, 2) == 0  # what that epoch pins is there
+    assert lost_rows(users(fresh), no_spark, 3) == 30
     with pytest.raises(LakeError, match="the lake has lost 30 rows of users up to epoch 3") as caught:
         refuse_lost_rows(fresh, no_spark, plan)
     assert "--resnapshot users" in caught.value.next_command
@@ -178,7 +183,7 @@ def test_what_retention_has_removed_is_not_lost(hand: HandmadeLake) -> None:
             ]
         ),
     )
-    assert lost_rows(hand.lake, no_spark, Pin("users", 1, 3, 1)) == 0
+    assert lost_rows(users(hand.lake), no_spark, 3) == 0
 
 
 def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -> None:
@@ -207,7 +212,7 @@ def test_a_folder_with_files_of_the_target_is_not_made_anew(tmp_path: Path) -> N
 
 def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
     """Its rows were nowhere, otherwise: neither published, nor to be released again. Also where the newest epoch has
-    put nothing there."""
+    put nothing there, or a RESTORE has taken them out and left all commits."""
     harness = play.harness
     quarantine = harness.lake.quarantine_path(harness.pipeline.table("converted"), harness.pipeline.insert("converted"))
     play.rate("EUR", 100, 10)
@@ -228,6 +233,17 @@ def test_a_quarantine_that_came_back_from_an_older_backup(play: Play) -> None:
             with pytest.raises(LakeError, match="the lake has lost what epoch 1 of converted had put there") as refused:
                 command()
             assert refused.value.next_command == f"bring {quarantine}/_delta_log back from a backup"
+    newest.write_text(commit)
+    delta_log._open.clear()
+    before = DeltaTable(str(quarantine)).version()
+    DeltaTable(str(quarantine)).restore(0)
+    harness.restart()
+    with pytest.raises(LakeError, match=r"converted lacks 1 row that published epochs have put there.*RESTORE"):
+        harness.advance()
+    DeltaTable(str(quarantine)).restore(before)
+    harness.restart()
+    play.order(3, "EUR", 30)
+    assert play.upto(rates=30, orders=30) == [(3, 100)]
 
 
 NUMBERS = """
