@@ -17,8 +17,8 @@ from tidegate.pipelines.syntax.statements import Query
 from tidegate.pipelines.syntax.types import INTERVALS, FlinkType, Kind, quoted
 
 BEHIND = (
-    "join behind it: FROM (… UNION ALL …) AS u JOIN …; or INSERT what joins INTO a table of its own, and take that in the "
-    "UNION ALL"
+    "join behind it: FROM (… UNION ALL …) AS u JOIN …; or INSERT what joins INTO a table of its own, and take that in "
+    "the UNION ALL"
 )
 
 
