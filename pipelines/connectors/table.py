@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Role = Literal["build", "probe", "sink", "part", "unused"]
+BOTH = "build and probe"
+"""What the roles of a table are called that has both."""
 OnViolation = Literal["fail", "quarantine", "warn"]
 
 RESERVED_PREFIX = "_"
@@ -242,7 +244,7 @@ class Table:
     @property
     def roles(self) -> str:
         """Its role, for people."""
-        return "build and probe" if self.also_probe else self.role
+        return BOTH if self.also_probe else self.role
 
     @property
     def connector(self) -> str:

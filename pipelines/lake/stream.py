@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from tidegate.pipelines.connectors.table import BOTH
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.records import Sums, WatermarkRow
 from tidegate.pipelines.lake.releasable import Part, micros
@@ -72,7 +73,8 @@ class Stream:
     def kind(self) -> Literal["build", "probe"] | None:
         """What it was landed as: a build (its table is a changelog) or a probe. None for an output."""
         stored = self.lake.definitions.last(self.name)
-        return None if stored is None else stored.form.get("role")
+        role = None if stored is None else stored.form.get("role")
+        return "build" if role == BOTH else role
 
     def generation(self, number: int) -> Generation:
         """One generation: what plans read, and pins name."""

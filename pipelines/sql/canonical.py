@@ -113,9 +113,7 @@ def digest_of(form: Mapping[str, Any]) -> str:
 def table_form(pipeline: CompiledScript, table: Table, environment: Mapping[str, str] | None = None) -> Form:
     """The form of a source table: where its rows come from, and how they are stored."""
     form = _declared(table, environment)
-    form |= {"kind": "table", "role": "build" if table.role == "build" else "probe"}
-    if table.also_probe:
-        form["also"] = "probe"
+    form |= {"kind": "table", "role": table.roles if table.role == "build" else "probe"}
     if table.parts:
         form["parts"] = {part.name: _declared(part, environment) for part in table.parts}
     expressions = [column.expression for column in table.columns]

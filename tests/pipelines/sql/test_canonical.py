@@ -220,3 +220,16 @@ def test_a_column_that_names_its_field_may_become_longer(field: str, goes_on: bo
     ]
     (item,) = compared("t", *(table_form(pipeline, pipeline.table("t")) for pipeline in made))
     assert holds_more(item, made[1].table("t")) == goes_on
+
+
+def test_a_build_whose_rows_are_taken_too_is_another_table_than_a_build_alone() -> None:
+    tables = PROCESSES.replace("k STRING,", "k STRING PRIMARY KEY NOT ENFORCED,") + (
+        "CREATE TABLE joined (k STRING) WITH ('connector' = 'print'); CREATE TABLE taken (k STRING) WITH "
+        "('connector' = 'print'); CREATE TABLE c (k STRING, p AS PROCTIME()) WITH ('connector' = 'scripted');"
+        "INSERT INTO joined SELECT c.k FROM c JOIN events FOR SYSTEM_TIME AS OF c.p ON events.k = c.k;"
+    )
+    timed = EventTimeExtension.wrap_process_function(fn.Timed())
+    alone, both = compile_script(tables), compile_script(tables + "INSERT INTO taken SELECT k FROM events;")
+    process = alone.process("told", "events", "k", timed, schema=fn.TIMED_COLUMNS, buckets=4)
+    found = [table_form(each, each.table("events"))["role"] for each in (alone, both, process)]
+    assert found == ["build", "build and probe", "build and probe"]
