@@ -28,7 +28,7 @@ from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.spec import OptionSpec
 from tidegate.pipelines.connectors.table import Column, Options, Table
 from tidegate.pipelines.errors import PlanningError, TidegateError
-from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner
@@ -40,6 +40,7 @@ from tidegate.pipelines.sinks.protocol import sink_of
 from tidegate.pipelines.sources.scripted import CONNECTOR, ScriptedInput
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.testing.reading import by_arrow
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 SMALL = {
@@ -182,7 +183,7 @@ class Harness:
         """The rows of an INSERT's target that were published after epoch `after`."""
         found = self.pipeline.insert(insert)
         path = self.lake.target_path(self.pipeline.table(found.target))
-        return self._rows(path, found, f"_epoch > {after}")
+        return self._rows(path, found, after)
 
     def quarantined(self, insert: str) -> list[dict[str, Any]]:
         """The rows that the gate of an INSERT quarantined, with `_reason`; not those that were released since."""
@@ -190,17 +191,20 @@ class Harness:
         path = self.lake.quarantine_path(self.pipeline.table(found.target), found)
         quarantined = quarantined_by_epoch(self.lake, self.pipeline, found)
         there = {(item.epoch, item.reason) for item in quarantined if item.state != "released"}
-        rows = self._rows(path, found, "true", extra=("_reason", "_epoch"))
+        rows = self._rows(path, found, extra=("_reason", "_epoch"))
         still = [row for row in rows if (row["_epoch"], row["_reason"]) in there]
         return [{name: value for name, value in row.items() if name != "_epoch"} for row in still]
 
-    def _rows(self, path: Location, insert: Insert, where: str, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
-        if not (path / "_delta_log").is_there():
+    def _rows(self, path: Location, insert: Insert, after: int = 0, extra: Sequence[str] = ()) -> list[dict[str, Any]]:
+        table = delta_log.opened(path) if (path / "_delta_log").is_there() else None
+        if table is None:
             return []
         names = [column.name for column in self.pipeline.table(insert.target).stored_columns]
         several = len(self.pipeline.inserts) > 1
         try:
-            rows = lake_rows.read(self.spark, path).where(where).collect()
+            rows = by_arrow(table, dict.fromkeys((*names, *extra, "_op", "_epoch")), after)
+            if rows is None:
+                rows = lake_rows.read(self.spark, path).where(f"_epoch > {after}").collect()
         except (ValueError, OverflowError) as error:
             raise TidegateError(
                 f"a row of {insert.target} has a date or a time outside of the years 1 to 9999, which Python cannot "

@@ -188,7 +188,7 @@ def test_any_interleaving_gives_duckdbs_answer(spark: SparkSession, tmp_path: Pa
     check(
         spark,
         tmp_path,
-        Size(keys=20, versions=400, probes=600, advances=5 if cases.AT_LENGTH else 3, span_ms=300),
+        Size(keys=20, versions=400, probes=600, advances=5 if cases.AT_LENGTH else 2, span_ms=300),
         SEED + number,
     )
 

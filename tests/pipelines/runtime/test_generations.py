@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cases import at_length
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import may_die
 from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, moment
 from tidegate.pipelines.clock import Clock
@@ -91,8 +92,7 @@ class Two:
     def rows(self, path: Any = None) -> list[tuple[int, int, str | None]]:
         """(generation, id of the probe row, what it met) of a table, the target's where none is given."""
         key, met = ("item_id", "gender") if self.name == "enriched" else ("id", "rate")
-        found = lake_rows.read(self.harness.spark, path or self.target).collect()
-        return sorted((row["_generation"], row[key], str(row[met])) for row in found)
+        return sorted((row["_generation"], row[key], str(row[met])) for row in rows_of(str(path or self.target)))
 
     def states(self) -> dict[str, tuple[int, int, str | None]]:
         """By status: the newest epoch of each generation, and its state."""

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 from pyspark.sql import SparkSession
 
+from tests.cases import at_length
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
 from tests.pipelines.runtime.plays import Play, clicks
 from tidegate.pipelines.errors import DefinitionChanged, LakeError
@@ -360,7 +361,7 @@ def test_tables_whose_control_tables_were_removed_are_refused(spark: SparkSessio
     assert refused.value.next_command.startswith(f"bring {lake.control} back from a backup")
 
 
-@pytest.mark.parametrize("backfill", [False, True])
+@pytest.mark.parametrize("backfill", at_length([False, True]))
 def test_rows_that_wait_for_their_time_are_counted(spark: SparkSession, tmp_path: Path, backfill: bool) -> None:
     """An event-time release counts its rows in the probe's table: the gate sees nothing of those that are gone."""
     play = Play(spark, tmp_path)

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.plays import RATES, Play, at_ms, clicks, epochs_of
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.upkeep import SMALL_FILES, live_files
 from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.maintenance import Maintained
@@ -40,8 +40,7 @@ def retained(harness: Harness, table: str = "rates") -> Retained:
 
 
 def versions(harness: Harness) -> list[tuple[str, int]]:
-    rows = lake_rows.read(harness.spark, harness.lake.table_path("rates")).collect()
-    return sorted((row["currency"], row["rate"]) for row in rows)
+    return sorted((row["currency"], row["rate"]) for row in rows_of(str(harness.lake.table_path("rates"))))
 
 
 @pytest.fixture
@@ -229,7 +228,7 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play, spark: SparkSession) -> None:
+def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     for number in range(SMALL_FILES):
         playing.order(number, "EUR", 11 + number)
@@ -240,13 +239,13 @@ def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play, spark: Sp
     playing.order(201, "EUR", 50)  # late, and in no release yet
     playing.harness.runner.advance("orders")
     landed = playing.harness.lake.table_path("orders")
-    before = sorted(row["id"] for row in lake_rows.read(spark, landed).collect())
+    before = sorted(row["id"] for row in rows_of(str(landed)))
 
     maintain(playing.harness)
 
     files = sorted(sorted(pq.read_table(file)["id"].to_pylist()) for file in live_files(landed))
     assert files == [[*range(SMALL_FILES), 200], [*range(100, 100 + SMALL_FILES), 201]]
-    assert sorted(row["id"] for row in lake_rows.read(spark, landed).collect()) == before
+    assert sorted(row["id"] for row in rows_of(str(landed))) == before
     assert "OPTIMIZE: waiting rows apart" in [commit.get("userMetadata") for commit in DeltaTable(landed).history()]
     assert maintain(playing.harness)["orders"].files_after == 2  # there is nothing to do any more
     playing.order(202, "EUR", 502)

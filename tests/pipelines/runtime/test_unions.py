@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import cases
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import may_die
 from tests.pipelines.runtime.test_chains import AT, BUILDS, POINTS, WITH, at_ms, moment, target, valid
@@ -129,8 +130,9 @@ def published(harness: Harness) -> dict[str, list[tuple[Any, ...]]]:
 
 def prove(harness: Harness) -> None:
     for insert in harness.pipeline.inserts:
-        report = harness.verify(insert.id)
-        assert report.passed, report
+        if cases.AT_LENGTH:
+            report = harness.verify(insert.id)
+            assert report.passed, report
         found = reconcile(harness.lake, harness.pipeline, insert)
         assert found.problems == ()
         assert isinstance(found.rows, WhereRowsAre)
@@ -144,7 +146,7 @@ def test_a_union_in_both_kinds_of_time_is_what_a_plain_model_says_wherever_it_is
 ) -> None:
     harness = Harness(SCRIPT, spark, tmp_path)
     story = Story(harness, seed)
-    for _ in range(4):
+    for _ in range(4 if cases.AT_LENGTH else 3):
         for _ in range(story.random.randint(3, 8)):
             story.step()
         with may_die(story.random.choice(POINTS), passes=story.random.randint(1, 4)) as died:
@@ -224,4 +226,5 @@ def test_what_is_held_of_a_union_is_released_or_discarded_whole(spark: SparkSess
     assert sorted((row["id"], row["_reason"]) for row in harness.quarantined("t")) == [
         (6, "discarded"), (26, "discarded"),
     ]  # fmt: skip
+    assert harness.verify("t").passed
     prove(harness)

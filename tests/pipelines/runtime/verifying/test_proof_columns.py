@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.copies import copy_of
-from tidegate.pipelines.lake import rows as lake_rows
+from tests.oracle.pins import rows_of
 from tidegate.pipelines.testing import Harness
 
 SCRIPT = """
@@ -119,9 +119,8 @@ def test_a_target_that_has_rows_gets_the_columns_and_may_do_without_them_again(
 
 
 def _rows(harness: Harness, table: str) -> list[dict[str, Any]]:
-    path = harness.lake.target_path(harness.pipeline.table(table))
-    return [row.asDict() for row in lake_rows.read(harness.spark, path).collect()]
+    return rows_of(str(harness.lake.target_path(harness.pipeline.table(table))))
 
 
 def _table(harness: Harness, table: str) -> list[dict[str, Any]]:
-    return [row.asDict() for row in lake_rows.read(harness.spark, harness.lake.table_path(table)).collect()]
+    return rows_of(str(harness.lake.table_path(table)))

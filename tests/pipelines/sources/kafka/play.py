@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tests.oracle.pins import rows_of
 from tidegate.pipelines.lake import WatermarkRow
-from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.runtime.landing.advances import Advance
 from tidegate.pipelines.testing import Harness
 
@@ -87,9 +88,8 @@ class Play:
 
     def landed(self, table: str = "events") -> list[dict[str, Any]]:
         """All landed rows, in the order of the epochs and of each split."""
-        path = self.lake.table_path(table)
-        rows = lake_rows.read(self.spark, path).orderBy("_generation", "_epoch", "_split", "_offset").collect()
-        return [row.asDict(recursive=True) for row in rows]
+        order = itemgetter("_generation", "_epoch", "_split", "_offset")
+        return sorted(rows_of(str(self.lake.table_path(table))), key=order)
 
     def values(self, column: str = "id", table: str = "events") -> list[Any]:
         """One column of the landed rows."""
@@ -109,8 +109,7 @@ class Play:
         path = self.lake.rejected_path(table)
         if not Path(path).exists():
             return []
-        rows = lake_rows.read(self.spark, path).orderBy("_epoch", "_split", "_offset").collect()
-        return [row.asDict(recursive=True) for row in rows]
+        return sorted(rows_of(str(path)), key=itemgetter("_epoch", "_split", "_offset"))
 
     def log(self, table: str = "events") -> list[WatermarkRow]:
         return self.lake.watermarks.rows(table)
