@@ -158,14 +158,16 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
         )
 
 
-def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
+def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan, pipeline: Pipeline) -> None:
     """Raise LakeError if rows of a build that landed up to the plan's pin are not in its table, though retention has
     not removed them. A discard is exempt, as it joins nothing."""
     for pin in plan.pins if not plan.discards else ():
-        missing = lost_rows(lake, spark, pin)
+        build = Stream.of(lake, pipeline, pin.table)
+        missing = lost_rows(build, spark, pin)
         if missing:
             what = f"{counted(missing, 'row')} of {pin.table} up to epoch {pin.epoch}"
-            raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
+            or_else = _anew(pin.table) if build.output is None else None
+            raise _lost(build.path, what, "the watermark log has them", or_else)
 
 
 def refuse_lost_waiting(
@@ -186,10 +188,10 @@ def refuse_lost_waiting(
         raise _lost(probe.path, what, "the watermark log has them")
 
 
-def lost_rows(lake: Lake, spark: Callable[[], SparkSession], pin: Pin) -> int:
-    """How many rows of a table landed up to a pin by the watermark log, and are neither in its table nor removed by
+def lost_rows(build: Stream, spark: Callable[[], SparkSession], pin: Pin) -> int:
+    """How many rows of a build landed up to a pin by the watermark log, and are neither in its table nor removed by
     retention."""
-    return _lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
+    return _lost_rows(build.generation(pin.generation), spark, pin.epoch)
 
 
 def _lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> int:

@@ -51,14 +51,15 @@ def roles(
     declared: Mapping[str, Declared],
 ) -> dict[str, Role]:
     """The role of every table of `uses`: what the INSERTs name, in order. Raises SqlError if a table would have two
-    roles."""
+    roles. A target stays one, whoever reads it."""
     found: dict[str, Role] = {}
+    written = {insert.target for _, insert in inserts}
     for use in uses:
         name, role = use.name, use.role
+        if name.text in written:
+            role = "sink"
         known = found.setdefault(name.text, role)
-        if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
-            found[name.text] = "sink"
-        elif known != role:
+        if known != role:
             raise source.error(
                 name.span,
                 f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",

@@ -218,8 +218,8 @@ def _write(folder: Path, made: Made, rows: pa.Table, pool: ThreadPoolExecutor) -
 
 
 def _letters(ops: pa.DictionaryArray) -> Ops:
-    """The letters' numbers of texts of one letter each, which come as a dictionary."""
-    letters = np.array([ord(op) for op in ops.dictionary.to_pylist()], np.uint8)
+    """The numbers of the ops' letters, which come as a dictionary. The rows of a target are all new ones (+I)."""
+    letters = np.array([ord(op[-1]) for op in ops.dictionary.to_pylist()], np.uint8)
     return letters[ops.indices.to_numpy()]
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tidegate.pipelines.commands import NextCommand, either, resolving
 from tidegate.pipelines.connectors.options import OnUnmatched, on_unmatched
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
@@ -185,6 +186,12 @@ class InsertOnLake:
         prepared for it, stays so: a log with a gap would hide rows from a reader that comes back."""
         return bool(self.pipeline.readers_of(self.insert)) or has_places(delta_log.opened(self.target_path))
 
+    @cached_property
+    def is_build(self) -> bool:
+        """Whether statements join its target, or ever did: then its rows have an order (see `ORDERED`)."""
+        joined = any(self.insert.target in each.builds for each in self.pipeline.inserts)
+        return joined or has_order(delta_log.opened(self.target_path))
+
     @property
     def target_path(self) -> Location:
         return self.lake.target_path(self.target)
@@ -246,9 +253,19 @@ PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
 event time; NULL where it has none."""
 
 
+ORDERED = {"_seq": SEQ_TYPE}
+"""What a published row has in addition where statements join its target, and a quarantined row of it: its place in the
+order of changes, which it keeps from the epoch that first took it (`joins.writer`)."""
+
+
 def has_places(table: delta_log.Table | None) -> bool:
     """Whether the rows of a target have places."""
     return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
+
+
+def has_order(table: delta_log.Table | None) -> bool:
+    """Whether the rows of a target have an order."""
+    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema().fields}
 
 
 def waiting_rows(lake: Lake, probes: Sequence[str], plan: ReleasePlan | None, published: bool) -> int:

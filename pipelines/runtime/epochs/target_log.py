@@ -13,7 +13,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
-from tidegate.pipelines.runtime.epochs.position import InsertOnLake, has_places
+from tidegate.pipelines.runtime.epochs.position import InsertOnLake, has_order, has_places
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
@@ -24,6 +24,9 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
     earlier = on.lake.watermarks.newest_first(on.target.log_name, generation=plan.generation, upto=plan.epoch - 1)
     before = next(iter(earlier), None)
     status, idle = _status(on, plan, before)
+    flip_epoch, flipped_at = (before.flip_epoch, before.flipped_at) if before else (None, None)
+    if flip_epoch is None and _flips(on, plan):
+        flip_epoch, flipped_at = plan.epoch, plan.instant
     return WatermarkRow(
         owner=on.target.log_name,
         generation=plan.generation,
@@ -33,7 +36,19 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
         timestamp=status.timestamp,
         use_processing_time=status.use_processing_time,
         idle=idle,
+        flip_epoch=flip_epoch,
+        flipped_at=flipped_at,
     )
+
+
+def _flips(on: InsertOnLake, plan: ReleasePlan) -> bool:
+    """Whether a target is complete up to the flip of what its INSERT takes, once a plan is published: no row that had
+    landed by then waits or is held. That all builds have flipped is what any plan begins with."""
+    for item, stream in zip(plan.branches, on.probes, strict=True):
+        read = stream.generation(item.generation).epoch(item.upto) if item.upto else None
+        if read is None or read.flip_epoch is None or plan.settled_upto(item, stream.path) < read.flip_epoch:
+            return False
+    return True
 
 
 def _first_planned(lake: Lake, plan: ReleasePlan) -> int:
@@ -47,8 +62,10 @@ def _first_planned(lake: Lake, plan: ReleasePlan) -> int:
 def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
     """Whether a plan without rows would tell readers of the target something new."""
     row, last = log_row(on, plan, 0), on.lake.watermarks.last(on.target.log_name)
-    known = (MIN_TIMESTAMP, False, False) if last is None else (last.timestamp, last.use_processing_time, last.idle)
-    return (row.timestamp, row.use_processing_time, row.idle) != known
+    known = (MIN_TIMESTAMP, False, False, None)
+    if last is not None:
+        known = (last.timestamp, last.use_processing_time, last.idle, last.flip_epoch)
+    return (row.timestamp, row.use_processing_time, row.idle, row.flip_epoch) != known
 
 
 def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) -> tuple[Watermark, bool]:
@@ -114,17 +131,21 @@ def refuse_late_readers(lake: Lake, pipeline: Pipeline) -> None:
             )
     for insert in pipeline.inserts:
         readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
+        joining = [reader for reader in readers if insert.target in reader.builds]
         if not readers or lake.staged.last(insert_owner(insert.id)) is None:
             continue
         table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
-        if table is not None and not has_places(table):
-            names = " and ".join(reader.id for reader in readers)
+        placed, ordered = has_places(table), has_order(table) or not joining
+        if table is not None and not (placed and ordered):
+            late = joining if placed else readers
+            names = " and ".join(reader.id for reader in late)
+            lacking = ("joined", "order", "join") if placed else ("read", "place of their own", "read")
             raise PlanningError(
-                f"{insert.target} was published before {names} read it: its rows have no place of their own, and no "
-                "statement can begin to read it",
-                where=f"line {readers[0].location.line} of the script",
+                f"{insert.target} was published before {names} {lacking[0]} it: its rows have no {lacking[1]}, and no "
+                f"statement can begin to {lacking[2]} it",
+                where=f"line {late[0].location.line} of the script",
                 state="nothing was planned or released; what is published stays",
                 next_command="put the old declaration back; or declare a new target beside "
                 f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
-                f"{names} read that; or begin another lake: --lake DIR",
+                f"{names} {lacking[2]} that; or begin another lake: --lake DIR",
             )

@@ -19,6 +19,7 @@ from tests.pipelines.runtime.plays import Play, clicks
 from tidegate.pipelines.errors import DefinitionChanged, LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
+from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.dry_run import dry_run
 from tidegate.pipelines.runtime.epochs import Pin
@@ -143,14 +144,14 @@ def test_the_lakes_own_log_is_gone(hand: HandmadeLake, tmp_path: Path) -> None:
 def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: Callable[[Path], None]) -> None:
     pin, path = Pin("users", 1, 3, 1), hand.lake.table_path("users")
     plan = hand.planned(3, 2, 3, pin=3)
-    assert lost_rows(hand.lake, no_spark, pin) == 0
-    refuse_lost_rows(hand.lake, no_spark, plan)
+    assert lost_rows(Stream(hand.lake, "users"), no_spark, pin) == 0
+    refuse_lost_rows(hand.lake, no_spark, plan, hand.pipeline)
     lose(Path(path))
     fresh = type(hand.lake)(hand.lake.root)
-    assert lost_rows(fresh, no_spark, Pin("users", 1, 2, 1)) == 0  # what that epoch pins is there
-    assert lost_rows(fresh, no_spark, pin) == 30
+    assert lost_rows(Stream(fresh, "users"), no_spark, Pin("users", 1, 2, 1)) == 0  # what that epoch pins is there
+    assert lost_rows(Stream(fresh, "users"), no_spark, pin) == 30
     with pytest.raises(LakeError, match="the lake has lost 30 rows of users up to epoch 3") as caught:
-        refuse_lost_rows(fresh, no_spark, plan)
+        refuse_lost_rows(fresh, no_spark, plan, hand.pipeline)
     assert "--resnapshot users" in caught.value.next_command
     refuse_lost_source(fresh, "users", 2)  # so that the way out is open
 
@@ -178,7 +179,7 @@ def test_what_retention_has_removed_is_not_lost(hand: HandmadeLake) -> None:
             ]
         ),
     )
-    assert lost_rows(hand.lake, no_spark, Pin("users", 1, 3, 1)) == 0
+    assert lost_rows(Stream(hand.lake, "users"), no_spark, Pin("users", 1, 3, 1)) == 0
 
 
 def test_a_log_that_goes_less_far_than_before_is_read_anew(hand: HandmadeLake) -> None:
