@@ -154,7 +154,7 @@ class Writer:
         if self.release.placed and not quarantined:
             columns |= _placed(own)
         if self.release.splits is not None:
-            columns["_seq"] = own("_probe_seq") if "_probe_seq" in frame else _ordered(own, self.release)
+            columns["_seq"] = own("_probe_seq") if "_probe_seq" in frame else ordered(own, self.release)
         if quarantined and "_probe" in frame:
             columns["_probe"] = own("_probe")
         if quarantined or self.insert.proof:
@@ -199,7 +199,7 @@ def _split(own: Callable[[str], pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(padded, splits, "/")  # type: ignore[attr-defined]
 
 
-def _ordered(own: Callable[[str], pa.Array], release: Release) -> pa.StructArray:
+def ordered(own: Callable[[str], pa.Array], release: Release) -> pa.StructArray:
     """The place of rows in the order of changes of their target: by the epoch that takes them, for the first time here,
     by rowtime, split, offset. The fields are those of any seq:
 

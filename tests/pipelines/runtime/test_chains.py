@@ -294,7 +294,9 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
         assert insert.windowed or harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
     assert not harness.run().moved
-    with pytest.raises(PlanningError, match="met and tally and rated reads named, so none of its rows can be released anew"):
+    with pytest.raises(
+        PlanningError, match="met and tally and rated reads named, so none of its rows can be released anew"
+    ):
         harness.runner.backfill("named")
 
 
@@ -456,7 +458,11 @@ def test_a_row_out_of_quarantine_does_not_become_the_newest_of_its_key_in_a_buil
     assert not harness.run().moved
 
 
-PLAIN = CLICKS + target("clean", "") + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"
+PLAIN = (
+    CLICKS
+    + target("clean", "").replace("k INT", "k INT PRIMARY KEY NOT ENFORCED")
+    + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"
+)
 READER = f"CREATE TABLE seen (id INT) {WITH};\nINSERT INTO seen SELECT id FROM clean;\n"
 
 
@@ -482,6 +488,10 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
     assert sorted(row["id"] for row in again.advance()) == [1, 2]
     assert again.verify("seen").passed
     again.runner.close()
+    probed = "clicks AS c JOIN clean FOR SYSTEM_TIME AS OF c.proctime AS d ON d.k = c.k"
+    joins = READER.replace("seen", "met").replace("id FROM clean", f"c.id FROM {probed}")
+    with pytest.raises(PlanningError, match="clean was published before met joined it: its rows have no order"):
+        Harness(PLAIN + joins, spark, tmp_path / "both").run()
     source = PLAIN.split("INSERT")[0] + READER
     with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
         Harness(source, spark, tmp_path / "both").run()
