@@ -26,7 +26,9 @@ def test_the_order_is_that_of_epoch_rowtime_split_and_offset() -> None:
         }
         seqs = ordered(frame.__getitem__, Release(1, epoch, 0, "quarantine", splits=splits)).to_pylist()
         lowest = -(2**63)  # NULL is before any value
-        rows += [(epoch, lowest if at is None else at, splits.index(split_of(*of)), n) for at, *of, n in some]
+        rows += [
+            (epoch, lowest if at is None else at, splits.index(split_of(own, name)), n) for at, own, name, n in some
+        ]
         places += [tuple(lowest if seq[part] is None else seq[part] for part in SEQ_PARTS) for seq in seqs]
     by_row, by_place = (sorted(range(len(rows)), key=keys.__getitem__) for keys in (rows, places))
     assert by_row == by_place
