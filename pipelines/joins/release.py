@@ -39,6 +39,7 @@ from tidegate.pipelines.joins.outcome import (
 from tidegate.pipelines.joins.task import (
     BYTES_BACK,
     CALLED,
+    FIRST_SEQ,
     OWN,
     PACKED,
     ROW,
@@ -414,7 +415,7 @@ def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame,
     """The frame that the first task reads, and how the task turns its batches into frames."""
     if probe.rows is not None:
         there = set(probe.rows.columns)
-        asked = dict.fromkeys([*OWN.values(), "_rowtime", *landed.types, *landed.columns])
+        asked = dict.fromkeys([*OWN.values(), "_rowtime", FIRST_SEQ, *landed.types, *landed.columns])
         return probe.rows.select(*(quoted(name) for name in asked if name in there)), landed.of
 
     def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:

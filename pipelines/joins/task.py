@@ -9,6 +9,7 @@ are:
     _probe                                                   a STRUCT of the probe's columns, only if Spark reads the
                                                              probe; else they are read again for quarantined rows
     _probe_time                                              in event time: us, UTC
+    _probe_seq                                               of rows out of quarantine, where statements join the target
     _instant                                                 PROCTIME() in this release
     _split, _offset                                          of the landed row, if functions of the script are called
     _why<n>                                                  why the n-th join gave no version; NULL if it gave one
@@ -86,6 +87,9 @@ COUNTED = "_counted"
 
 OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "_probe_offset": "_offset"}
 """A frame's column -> the landed table's column that it has."""
+FIRST_SEQ = "_first_seq"
+"""The column of landed rows that were in quarantine with the place in the order of changes that they were given when
+they were first taken."""
 CALLED = {"_split": "STRING", "_offset": "BIGINT"}
 """What functions of the script are called with, beside their arguments: the row's place, as Spark sees it."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
@@ -145,6 +149,8 @@ class Landed:
             frame |= {name: rows[stored] for name, stored in OWN.items()}
             if self.event:
                 frame["_probe_time"] = rows["_rowtime"].cast(pa.int64())
+            if FIRST_SEQ in rows.schema.names:
+                frame["_probe_seq"] = rows[FIRST_SEQ]
             if self.carrying:
                 values = [column(name, kind) for name, kind in self.columns.items()]
                 frame["_probe"] = pa.StructArray.from_arrays(values, list(self.columns))

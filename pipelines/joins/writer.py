@@ -6,6 +6,7 @@ A staged row has the target's columns, then
     _probe_epoch, _split, _offset      the probe row; NULL if published
     _split, _offset, _rowtime          of a published row that statements read: its place (the split begins with the
                                        probe's epoch) and its event time
+    _seq                               where statements join the target: the row's place in the order of changes
     _probe                             the probe's own columns; only if quarantined
     _reason                            why it is quarantined; of a published row only with 'gate.proof'
     _violated                          the constraints that it violates (joins.violations), if the target has any
@@ -46,7 +47,8 @@ LOOKED_UP = 100_000
 class Release:
     """The epoch. `instant` (ms, UTC) is its PROCTIME(). `discard`: all rows are quarantined that would leave.
     `late_upto` (us, UTC): in event time, a row at or below it is late; None while no row can be. `retained`: retention
-    has removed versions of a build. `placed`: statements read the target, so its rows keep their place and time."""
+    has removed versions of a build. `placed`: statements read the target, so its rows keep their place and time.
+    `splits`: where statements join it, the splits of the rows' places, in order; None where none does."""
 
     generation: int
     epoch: int
@@ -56,6 +58,7 @@ class Release:
     late_upto: int | None = None
     retained: bool = False
     placed: bool = False
+    splits: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,8 @@ class Writer:
             columns[name] = _as(own(source), kind) if quarantined else _nulls(size, kind)
         if self.release.placed and not quarantined:
             columns |= _placed(own)
+        if self.release.splits is not None:
+            columns["_seq"] = own("_probe_seq") if "_probe_seq" in frame else ordered(own, self.release)
         if quarantined and "_probe" in frame:
             columns["_probe"] = own("_probe")
         if quarantined or self.insert.proof:
@@ -178,11 +183,50 @@ class Writer:
 def _placed(own: Callable[[str], pa.Array]) -> Frame:
     """The place and the time of published rows: the split begins with the epoch that the row landed in, in ten digits,
     so that splits are in the order of these epochs."""
+    time = own("_probe_time").cast(pa.timestamp("us", "UTC"))
+    return {"_split": _split(own), "_offset": _as(own("_probe_offset"), pa.int64()), "_rowtime": time}
+
+
+def split_of(epoch: int, split: str) -> str:
+    """The split of the place of a row that landed in an epoch and a split."""
+    return f"{epoch:010}/{split}"
+
+
+def _split(own: Callable[[str], pa.Array]) -> pa.Array:
+    """The same for every row."""
     epochs, splits = _as(own("_probe_epoch"), pa.int64()), own("_probe_split").cast(pa.string())
     padded = pc.utf8_lpad(epochs.cast(pa.string()), 10, "0")  # type: ignore[attr-defined]
-    split = pc.binary_join_element_wise(padded, splits, "/")  # type: ignore[attr-defined]
-    time = own("_probe_time").cast(pa.timestamp("us", "UTC"))
-    return {"_split": split, "_offset": _as(own("_probe_offset"), pa.int64()), "_rowtime": time}
+    return pc.binary_join_element_wise(padded, splits, "/")  # type: ignore[attr-defined]
+
+
+def ordered(own: Callable[[str], pa.Array], release: Release) -> pa.StructArray:
+    """The place of rows in the order of changes of their target: by the epoch that takes them, for the first time here,
+    by rowtime, split, offset. The fields are those of any seq:
+
+        phase      the epoch
+        log        the upper 32 bits of the rowtime (us); NULL, before all others, without one
+        file       the lower 32 bits, then the split's number among those of the epoch, 31 bits
+        position   the offset
+    """
+    split = pc.index_in(_split(own), value_set=pa.array(release.splits, pa.string()))  # type: ignore[attr-defined]
+    if split.null_count:
+        raise lost()
+    times = own("_probe_time")
+    micros = times.fill_null(0).to_numpy().astype(np.int64)
+    low = np.where(flags(times.is_valid()), micros & 0xFFFFFFFF, 0)
+    parts = {
+        "phase": np.full(len(micros), release.epoch),
+        "log": micros >> 32,
+        "file": (low << 31) | split.to_numpy().astype(np.int64),
+        "position": _as(own("_probe_offset"), pa.int64()),
+    }
+    kind = arrow_type(LAKE_COLUMNS["_seq"])
+    fields = {field.name: field.type for field in kind}
+    columns = [
+        pa.array(parts[name], fields[name]) if name in parts else pa.nulls(len(micros), fields[name]) for name in fields
+    ]
+    columns[list(fields).index("log")] = pa.array(parts["log"], fields["log"], mask=flags(times.is_null()))
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import replace, rows_in, survey
@@ -23,6 +24,10 @@ PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
 """What a published row has beside its own columns where statements read the target: its place within the epoch, and its
 event time; NULL where it has none."""
 
+ORDERED = {"_seq": SEQ_TYPE}
+"""What a published row has in addition where statements join its target, and a quarantined row of it: its place in the
+order of changes, which it keeps from the epoch that first took it (`joins.writer`)."""
+
 _FIELDS = [
     Field("_split", PrimitiveType("string")),
     Field("_offset", PrimitiveType("long")),
@@ -33,6 +38,11 @@ _FIELDS = [
 def has_places(table: delta_log.Table | None) -> bool:
     """Whether the rows of a target have places."""
     return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
+
+
+def has_order(table: delta_log.Table | None) -> bool:
+    """Whether the rows of a target have an order."""
+    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema().fields}
 
 
 def place_rows(path: Location, time: str | None) -> None:

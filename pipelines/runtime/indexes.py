@@ -17,6 +17,7 @@ from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.syntax.types import quoted
 from tidegate.pipelines.versions import (
@@ -41,7 +42,8 @@ class Indexed:
     """The index of one generation of a build. Raises LakeError if its table is gone.
 
     `keys`: its primary key; `types`: the Spark types of all columns that it stores. `spark` copies the rows of a table
-    whose files alone do not give them (deletion vectors, column mapping).
+    whose files alone do not give them (deletion vectors, column mapping). `output`: the folder of a target that is
+    joined; None for a source's table.
     """
 
     lake: Lake
@@ -50,11 +52,13 @@ class Indexed:
     types: Mapping[str, str]
     generation: int
     spark: SparkSession | None = None
+    output: Location | None = None
 
     @classmethod
     def of(cls, lake: Lake, table: Table, generation: int, spark: SparkSession | None = None) -> Indexed:
         types = {column.name: column.spark_type for column in table.stored_columns}
-        return cls(lake, table.name, table.primary_key, types, generation, spark)
+        output = lake.target_path(table) if table.role == "sink" else None
+        return cls(lake, table.name, table.primary_key, types, generation, spark, output)
 
     def upto(self, epoch: int) -> IndexOf:
         """The index for the joins of a pin."""
@@ -100,7 +104,7 @@ class Indexed:
 
     @cached_property
     def _own(self) -> Generation:
-        return Stream(self.lake, self.table).generation(self.generation)
+        return Stream(self.lake, self.table, self.output).generation(self.generation)
 
     @cached_property
     def _removed(self) -> Removed:

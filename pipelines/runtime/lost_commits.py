@@ -182,14 +182,16 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
         )
 
 
-def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan) -> None:
+def refuse_lost_rows(lake: Lake, spark: Callable[[], SparkSession], plan: ReleasePlan, pipeline: Pipeline) -> None:
     """Raise LakeError if rows of a build that landed up to the plan's pin are not in its table, though retention has
     not removed them. A discard is exempt, as it joins nothing."""
     for pin in plan.pins if not plan.discards else ():
-        missing = lost_rows(Stream(lake, pin.table).generation(pin.generation), spark, pin.epoch)
+        build = Stream.of(lake, pipeline, pin.table)
+        missing = lost_rows(build.generation(pin.generation), spark, pin.epoch)
         if missing:
             what = f"{counted(missing, 'row')} of {pin.table} up to epoch {pin.epoch}"
-            raise _lost(Stream(lake, pin.table).path, what, "the watermark log has them", _anew(pin.table))
+            or_else = _anew(pin.table) if build.output is None else None
+            raise _lost(build.path, what, "the watermark log has them", or_else)
 
 
 def refuse_lost_waiting(

@@ -256,7 +256,7 @@ class Retention(OldRows):
     def lost_before(self, table: Table, generation: int) -> int:
         """Versions that were valid before this (ms, UTC) may be gone: MIN if all rows that ever landed are there, MAX
         if rows are gone and it is not known how far back."""
-        own = Stream(self.lake, table.name).generation(generation)
+        own = Stream.of(self.lake, self.pipeline, table.name).generation(generation)
         landed = own.sums().rows
         if landed == 0 or own.there() == landed:
             return MIN_TIMESTAMP

@@ -76,7 +76,7 @@ def statements_of(pipeline: CompiledScript, insert: Insert) -> str:
 
 def _chain(pipeline: CompiledScript, insert: Insert) -> Iterable[Insert]:
     """The INSERTs that write what an INSERT reads, those that others read first, and itself; each once."""
-    writers = [writer for name in insert.probes if (writer := pipeline.writer_of(name)) is not None]
+    writers = [writer for name in insert.inputs if (writer := pipeline.writer_of(name)) is not None]
     found = {each.id: each for writer in writers for each in _chain(pipeline, writer)}
     return (*found.values(), insert)
 

@@ -51,14 +51,15 @@ def roles(
     declared: Mapping[str, Declared],
 ) -> tuple[dict[str, Role], set[str]]:
     """The role of every table of `uses`: what the INSERTs name, in order; and which build sides are probes, too. Raises
-    SqlError if a table would have two roles that exclude one another."""
+    SqlError if a table would have two roles that exclude one another. A target stays one, whoever reads it."""
     found, both = dict[str, Role](), set[str]()
+    written = {insert.target for _, insert in inserts}
     for use in uses:
         name, role = use.name, use.role
+        if name.text in written:
+            role = "sink"
         known = found.setdefault(name.text, role)
-        if {known, role} == {"sink", "probe"}:  # a target that another INSERT reads
-            found[name.text] = "sink"
-        elif {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
+        if {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
             found[name.text] = "build"
             both.add(name.text)
         elif known != role:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.pipelines.joins.outcome import MASK
-from tidegate.pipelines.lake.places import PLACED
+from tidegate.pipelines.lake.places import ORDERED, PLACED
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
 from tidegate.pipelines.text import counted
@@ -72,10 +72,11 @@ def columns(evidence: Evidence) -> CheckResult:
     staged = evidence.staged
     problems: list[str] = []
     wanted = {column.name for column in staged.target.stored_columns}
-    places = set(PLACED) if any("_rowtime" in footer.columns for footer in evidence.footers) else set()
-    proof = {*staged.insert.proof_columns, *places}
+    given = {name for footer in evidence.footers for name in footer.columns}
+    places, order = set(PLACED) if "_rowtime" in given else set(), set(ORDERED) & given
+    proof = {*staged.insert.proof_columns, *places, *order}
     for disposition, table in evidence.tables.items():
-        more = EXTRA if disposition == "quarantine" else proof
+        more = EXTRA | order if disposition == "quarantine" else proof
         lacking = sorted((wanted | OWN | more) - set(table))
         if lacking:
             problems.append(f"the table to {disposition} lacks {', '.join(lacking)}")

@@ -13,7 +13,7 @@ from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import Records
-from tidegate.pipelines.lake.places import has_places
+from tidegate.pipelines.lake.places import has_order, has_places
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
@@ -201,6 +201,13 @@ class InsertOnLake:
         if has_places(delta_log.opened(self.target_path)):
             return True
         return self.never_staged and bool(self.pipeline.readers_of(self.insert))
+
+    @property
+    def is_build(self) -> bool:
+        """Whether statements join its target, or ever did: then its rows have an order (see `ORDERED`)."""
+        if has_order(delta_log.opened(self.target_path)):
+            return True
+        return self.never_staged and any(self.insert.target in each.builds for each in self.pipeline.inserts)
 
     @property
     def target_path(self) -> Location:

@@ -12,12 +12,14 @@ from dataclasses import replace
 
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError, PlanningError
-from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
+from tidegate.pipelines.lake.places import has_order
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
+from tidegate.pipelines.sql.model import ProcessInsert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 
@@ -26,6 +28,9 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
     earlier = on.lake.watermarks.newest_first(on.target.log_name, generation=plan.generation, upto=plan.epoch - 1)
     before = next(iter(earlier), None)
     status, idle = _status(on, plan, before)
+    flip_epoch, flipped_at = (before.flip_epoch, before.flipped_at) if before else (None, None)
+    if flip_epoch is None and _flips(on, plan):
+        flip_epoch, flipped_at = plan.epoch, plan.instant
     return WatermarkRow(
         owner=on.target.log_name,
         generation=plan.generation,
@@ -35,7 +40,19 @@ def log_row(on: InsertOnLake, plan: ReleasePlan, rows: int) -> WatermarkRow:
         timestamp=status.timestamp,
         use_processing_time=status.use_processing_time,
         idle=idle,
+        flip_epoch=flip_epoch,
+        flipped_at=flipped_at,
     )
+
+
+def _flips(on: InsertOnLake, plan: ReleasePlan) -> bool:
+    """Whether a target is complete up to the flip of what its INSERT takes, once a plan is published: no row that had
+    landed by then waits or is held. That all builds have flipped is what any plan begins with."""
+    for item, stream in zip(plan.branches, on.probes, strict=True):
+        read = stream.generation(item.generation).epoch(item.upto) if item.upto else None
+        if read is None or read.flip_epoch is None or plan.settled_upto(item, stream.path) < read.flip_epoch:
+            return False
+    return True
 
 
 def log_rows(on: InsertOnLake, plan: ReleasePlan, rows: int) -> list[WatermarkRow]:
@@ -78,8 +95,10 @@ def _first_planned(lake: Lake, plan: ReleasePlan) -> int:
 def tells(on: InsertOnLake, plan: ReleasePlan) -> bool:
     """Whether a plan without rows would tell readers of the target something new."""
     row, last = log_row(on, plan, 0), on.lake.watermarks.last(on.target.log_name)
-    known = (MIN_TIMESTAMP, False, False) if last is None else (last.timestamp, last.use_processing_time, last.idle)
-    return (row.timestamp, row.use_processing_time, row.idle) != known
+    known = (MIN_TIMESTAMP, False, False, None)
+    if last is not None:
+        known = (last.timestamp, last.use_processing_time, last.idle, last.flip_epoch)
+    return (row.timestamp, row.use_processing_time, row.idle, row.flip_epoch) != known
 
 
 def _status(on: InsertOnLake, plan: ReleasePlan, before: WatermarkRow | None) -> tuple[Watermark, bool]:
@@ -141,8 +160,8 @@ def combined(inputs: Sequence[WatermarkRow], known: Mapping[Input, int], last: i
 
 
 def refuse_turned(lake: Lake, pipeline: Pipeline) -> None:
-    """Raise PlanningError where what was a target is read as a source now, or the other way round. Nothing was
-    written."""
+    """Raise PlanningError where what was a target is read as a source now, or the other way round; and where a
+    statement begins to join a target that has published rows without their order. Nothing was written."""
     for name in dict.fromkeys(name for insert in pipeline.inserts for name in insert.inputs):
         table, target = pipeline.table(name), pipeline.writer_of(name) is not None
         was_source, was_target = lake.epochs.last(name) is not None, lake.watermarks.last(name) is not None
@@ -154,4 +173,21 @@ def refuse_turned(lake: Lake, pipeline: Pipeline) -> None:
                 state="nothing was planned or released; what is published stays",
                 next_command=f"put the old declaration back; or give the table another name than {name}, and what is "
                 "written a new target; or begin another lake: --lake DIR",
+            )
+    for insert in pipeline.inserts:
+        readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
+        joining = [reader for reader in readers if insert.target in reader.builds]
+        if not joining or lake.staged.last(insert_owner(insert.id)) is None:
+            continue
+        table = delta_log.opened(lake.target_path(pipeline.table(insert.target)))
+        if table is not None and not has_order(table):
+            names = " and ".join(reader.id for reader in joining)
+            raise PlanningError(
+                f"{insert.target} was published before {names} joined it: its rows have no order, and no statement can "
+                "begin to join it",
+                where=f"line {joining[0].location.line} of the script",
+                state="nothing was planned or released; what is published stays",
+                next_command="put the old declaration back; or declare a new target beside "
+                f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
+                f"{names} join that; or begin another lake: --lake DIR",
             )

@@ -216,8 +216,9 @@ class EventTimePlanner(ReleasePlanner):
         (FLIP-126)."""
         rows = {pin.table: self.on_lake.pinned(pin) for pin in pins if pin.timed}
         for stream, row in zip(self.on_lake.probes, landed, strict=True):
-            own = row or nothing_yet(stream.name)
-            rows[stream.name] = replace(own, idle=own.idle and not hides(self.on_lake, stream.name, own))
+            rows[stream.name] = row or nothing_yet(stream.name)
+        for name, own in rows.items():
+            rows[name] = replace(own, idle=own.idle and not hides(self.on_lake, name, own))
         known = read_by(self.on_lake.lake, last) if last and any(row.idle for row in rows.values()) else {}
         reached = combined(list(rows.values()), known, before)
         if reached.use_processing_time:

@@ -407,7 +407,7 @@ class InsertRunner(InsertOnLake, ABC):
     def _store(self, plan: ReleasePlan) -> ReleasePlan:
         plan = replace(plan, definition=self.definitions.number(self.owner))
         row = plan.row()
-        refuse_lost_rows(self.lake, self.spark, plan)
+        refuse_lost_rows(self.lake, self.spark, plan, self.pipeline)
         with self._explained(plan, "nothing of the epoch is staged; epochs before it stand"):
             stored = self.lake.epochs.settle(row, application=self._application("plan", plan))
         if stored is None or stored.digest != row.digest:
@@ -443,7 +443,7 @@ class InsertRunner(InsertOnLake, ABC):
                 state="the epoch is planned and not staged",
                 next_command=NextCommand("run", does="plans the same rows for the new text"),
             )
-        refuse_lost_rows(self.lake, self.spark, plan)
+        refuse_lost_rows(self.lake, self.spark, plan, self.pipeline)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.write(plan)
             row = replace(row, beside=[part.made(self.lake, plan) for part in self._beside(plan, row)])

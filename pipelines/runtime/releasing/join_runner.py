@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar, Literal
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,14 +23,14 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Joining, Probe
-from tidegate.pipelines.joins.task import FEW_BACK, ROWS_BACK, RowsTooWide, dealt, row_groups
-from tidegate.pipelines.joins.writer import Release, Staged, merged
+from tidegate.pipelines.joins.task import FEW_BACK, FIRST_SEQ, ROWS_BACK, RowsTooWide, dealt, row_groups
+from tidegate.pipelines.joins.writer import Release, Staged, merged, split_of
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
-from tidegate.pipelines.lake.places import PLACED
+from tidegate.pipelines.lake.places import ORDERED, PLACED
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.location import Location
+from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.called import register
@@ -68,9 +69,17 @@ def probe_column(probe: Table) -> dict[str, str]:
 
 
 def landed_again(
-    spark: SparkSession, probe: Location, quarantine: Location, plan: ReleasePlan, number: int = 0, splits: str = ""
+    spark: SparkSession,
+    probe: Location,
+    quarantine: Location,
+    plan: ReleasePlan,
+    number: int = 0,
+    splits: str = "",
+    *,
+    ordered: bool = False,
 ) -> DataFrame:
-    """The rows of a branch's table that lie in the plan's lots; `splits`: how its splits begin in the quarantine."""
+    """The rows of a branch's table that lie in the plan's lots; `splits`: how its splits begin in the quarantine.
+    `ordered`: with the place in the order of changes that they have there."""
     lots = plan.joined
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
@@ -78,12 +87,18 @@ def landed_again(
     if splits:
         quarantined = quarantined.where(F.col("_split").startswith(splits))
         quarantined = quarantined.withColumn("_split", F.expr(f"substring(_split, {len(splits) + 1})"))
-    places = quarantined.select(*(F.col(name).alias(f"_quarantined{name}") for name in PLACE))
+    places = quarantined.select(
+        *(F.col(name).alias(f"_quarantined{name}") for name in PLACE),
+        *([F.col("_seq").alias(FIRST_SEQ)] if ordered else []),
+    )
+    if ordered:
+        places = places.groupBy(*(f"_quarantined{name}" for name in PLACE)).agg(F.min(FIRST_SEQ).alias(FIRST_SEQ))
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
     landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
     same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
-    return landed.join(places, reduce(Column.__and__, same), "left_semi")
+    found = landed.join(places, reduce(Column.__and__, same), "inner" if ordered else "left_semi")
+    return found.drop(*(f"_quarantined{at}" for at in PLACE)) if ordered else found
 
 
 def in_lots(lots: Sequence[Lot]) -> Column:
@@ -124,7 +139,9 @@ class JoinRunner(InsertRunner):
         published = {**TARGET_COLUMNS, **insert.proof_columns, **(PLACED if self.is_logged else {})}
         if any(item.parts for item in plan.takes) or plan.joined or plan.discards or self.never_staged:
             self.spark()  # types are read by it
-            self._prepare(self.target, published, probe_column(insert.probe_table(pipeline.tables)), [PROBE])
+            ordered = ORDERED if self.is_build else {}
+            beside = {**probe_column(insert.probe_table(pipeline.tables)), **ordered}
+            self._prepare(self.target, {**published, **ordered}, beside, [PROBE])
         attempt = plan.new_attempt()
         folders = self.lake.new_attempt(self.target, insert, attempt)
         with step(self.progress, f"join {plan.insert}, epoch {plan.epoch}"):
@@ -186,6 +203,9 @@ class JoinRunner(InsertRunner):
             # A discard takes no row; the probe of what it gives up may not be in the script any more.
             probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
             rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
+        if self.is_build:
+            splits = () if plan.joined else self._splits(spark, plan, rows)
+            release = replace(release, splits=splits)
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(insert.probe_table(pipeline.tables)))
         wide = self.target_path in self.wide
@@ -198,7 +218,7 @@ class JoinRunner(InsertRunner):
         """The landed rows that a plan releases."""
         releasable, path, table = plan.first.releasable, landed.path, landed.table
         if plan.joined:
-            again = landed_again(spark, path, self.quarantine_path, plan)
+            again = landed_again(spark, path, self.quarantine_path, plan, ordered=self.is_build)
             return Probe(
                 releasable, rows=releasable.rows(spark, path).unionByName(again) if releasable.parts else again
             )
@@ -208,6 +228,24 @@ class JoinRunner(InsertRunner):
             return Probe(releasable, rows=releasable.rows(spark, path))
         tasks = max(plan.rows // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
+
+    def _splits(self, spark: SparkSession, plan: ReleasePlan, probe: Probe) -> tuple[str, ...]:
+        """The splits of the places of all rows that a plan takes, in order."""
+        columns = ["_epoch", "_split"]
+        if probe.rows is not None:
+            found = probe.rows.select(*columns).distinct().collect()
+            return tuple(sorted(split_of(*row) for row in found))
+        table, rows = (
+            self.probes[0].table,
+            pa.table({"_epoch": pa.array([], pa.int64()), "_split": pa.array([], pa.string())}),
+        )
+        files = [] if table is None else plan.first.releasable.files(table)
+        for batch in (
+            dataset_of(files).to_batches(columns=columns, filter=plan.first.releasable.expression()) if files else ()
+        ):
+            own = pa.Table.from_batches([batch]).cast(rows.schema)
+            rows = pa.concat_tables([rows, own]).group_by(columns, use_threads=False).aggregate([]).select(columns)
+        return tuple(sorted(split_of(row["_epoch"], row["_split"]) for row in rows.to_pylist()))
 
     def _united(self, spark: SparkSession, plan: ReleasePlan) -> Probe:
         """The landed rows that a plan releases of all branches of a UNION ALL."""

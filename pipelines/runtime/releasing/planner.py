@@ -243,8 +243,11 @@ class ReleasePlanner(ABC):
         pins = [self._pin(build) for build in builds]
         unflipped = tuple(build for build, pin in zip(builds, pins, strict=True) if pin is None)
         if unflipped:
-            names = " and ".join(unflipped)
-            return Waiting(f"{names} is still loading: its snapshot is not proved complete", 0, unflipped)
+            written = [build for build in unflipped if self.on_lake.pipeline.writer_of(build) is not None]
+            reasons = [f"{name} has not published yet all that its probe had when it flipped" for name in written]
+            if names := " and ".join(build for build in unflipped if build not in written):
+                reasons.insert(0, f"{names} is still loading: its snapshot is not proved complete")
+            return Waiting("; ".join(reasons), 0, unflipped)
         return tuple(pin for pin in pins if pin is not None)
 
     def _pin(self, build: str) -> Pin | None:

@@ -448,7 +448,7 @@ class Proof:
         for number, name in enumerate(self.insert.taken):
             frames[f"probe{number}"] = Stream.of(self.lake, self.pipeline, name).rows(spark)
         for number, join in enumerate(self.insert.joins):
-            frames[f"build{number}"] = Stream(self.lake, join.build).rows(spark)
+            frames[f"build{number}"] = Stream.of(self.lake, self.pipeline, join.build).rows(spark)
             frames[f"pins{number}"] = spark.createDataFrame(pin_rows(join, number, plans))
         register(spark, self.insert.calls(self.pipeline.functions))
         with as_views(frames) as views:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from tidegate.pipelines.connectors.spec import never_signalling, ways_out
 from tidegate.pipelines.connectors.table import Table, WatermarkSpec
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.roles import read_back
-from tidegate.pipelines.sql.tree import Declared
+from tidegate.pipelines.sql.tree import Declared, Union
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
 from tidegate.pipelines.syntax.types import quoted
@@ -66,7 +67,6 @@ class Chains:
     def read(
         self,
         found: Declared,
-        clause: str,
         at: Span,
         also: Span | None,
         *,
@@ -77,9 +77,6 @@ class Chains:
         table = found.table
         if table.name not in self.targets:
             return None
-        if clause != "FROM":
-            what = f"{table.name} is the target of an INSERT, and cannot be a build side yet"
-            raise self.source.error(at, what, read_back(table.name), also)
         writer = self._written.get(table.name)
         if writer is None:
             if waits:
@@ -89,6 +86,48 @@ class Chains:
         if problem is not None:
             raise self.source.error(at, *problem, also)
         return replace(found, is_target=True)
+
+    def require_build(self, build: Declared, taken: Collection[str], at: Span) -> None:
+        """Raise SqlError where a statement that takes the rows of tables cannot join what another one writes, `at` a
+        place. Any other table passes."""
+        name = build.table.name
+        if not build.is_target:
+            return
+        if name in taken:
+            what = f"{name} is the target of an INSERT, and cannot be probe and build side of one statement"
+            raise self.source.error(at, what, read_back(name))
+        problem = self._unjoinable(name)
+        if problem is not None:
+            raise self.source.error(at, *problem)
+
+    def _unjoinable(self, name: str) -> tuple[str, str] | None:
+        """Why no statement can join the target of an INSERT, and what to do instead; None if one can. It must be known
+        when all of its rows up to the flip of what its INSERT takes are there."""
+        above = [name]
+        while above:
+            table = above.pop()
+            writer = self._written.get(table)
+            if writer is None or writer.tree is None:
+                continue
+            if isinstance(writer, ProcessInsert):
+                of = name if table == name else f"{table}, which {name} is made of,"
+                return f"{of} has windows, and cannot be a build side yet: nothing says when it is complete", read_back(
+                    name
+                )
+            scan = writer.tree.scan
+            if isinstance(scan, Union):
+                of = name if table == name else f"{table}, which {name} is made of,"
+                return f"{of} is the target of a UNION ALL, and cannot be a build side yet", read_back(name)
+            source = scan.declared
+            if not source.is_target and never_signalling(source.spec, source.table.options):
+                ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
+                of = source.table.name
+                what = (
+                    f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when it is "
+                )
+                return f"{what}over", f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
+            above.append(source.table.name)
+        return None
 
 
 def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:

@@ -92,7 +92,7 @@ class JoinCompiler:
                 )
                 hint = f"add {name} to the SELECT of {self.build.name}: a version belongs to a key"
                 raise self.source.error(self._at_build, what, hint, self.build.defined)
-        if never_signalling(spec, table.options):
+        if not self.right.scan.declared.is_target and never_signalling(spec, table.options):
             ways = ways_out(spec, table.options)
             names = list(dict.fromkeys(name for name, _ in ways)) or ["connector"]
             settings = " or ".join(f"'{name}' = '{value}'" for name, value in ways)

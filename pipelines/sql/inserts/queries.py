@@ -80,7 +80,7 @@ class Binder:
         found = self.table(use.table)
         role, own = ("probe" if clause == "FROM" else "build"), use.table.span
         at, of = (self._open[0][1], own) if self._open else (own, None)
-        target = self.chains.read(found, clause, own, of and at, waits=self._waits)
+        target = self.chains.read(found, own, of and at, waits=self._waits)
         if target is None and not found.spec.source:
             what = f"{use.table.text} cannot stand in {clause}: {found.spec.name} can only be written"
             raise self.source.error(use.table.span, what)
@@ -269,6 +269,12 @@ class Binder:
         else:
             build = self._build(named, use, base)
         self.named_once(use, relations)
+        taken = (
+            [branch.table for branch in node.scan.taken]
+            if isinstance(node.scan, Union)
+            else [node.scan.declared.table.name]
+        )
+        self.chains.require_build(build.scan.declared, taken, use.table.span)
         right = self._relation(self._renamed(build, use.columns, use.name), use, named and named.view.name.span)
         scope = InsertScope(self.source, [*relations, right], self.functions, later)
         compiler = JoinCompiler(self.source, join, scope, right, node, build)

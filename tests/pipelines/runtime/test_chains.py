@@ -31,7 +31,7 @@ from tidegate.pipelines.facts.problems import looked
 from tidegate.pipelines.facts.report import gather
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime import faults
-from tidegate.pipelines.runtime.epochs import Asked
+from tidegate.pipelines.runtime.epochs import Asked, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.status import status
@@ -58,13 +58,18 @@ def target(name: str, columns: str, options: str = "") -> str:
     )
 
 
-def script(time: str) -> str:
-    """Six statements, the last one first: clicks -> clean -> named -> rated -> seen, and named -> tally -> busy."""
+def script(time: str, joining: str) -> str:
+    """Seven statements, the last one first: clicks -> clean -> named -> rated -> seen, named -> tally -> busy, and met,
+    which joins visits to named, in the other kind of time perhaps (`joining`)."""
     return (
         BUILDS
         + CLICKS
+        + CLICKS.replace("clicks", "visits")
         + target("clean", "")
-        + target("named", "u INT, ")
+        + target("named", "u INT, ").replace("k INT", "k INT PRIMARY KEY NOT ENFORCED")
+        + f"CREATE TABLE met (id INT, click INT) {WITH[:-1]}, 'gate.on-unmatched' = 'publish');\n"
+        + "INSERT INTO met SELECT v.id, n.id FROM visits AS v "
+        + f"LEFT JOIN named FOR SYSTEM_TIME AS OF v.{joining} AS n ON n.k = v.k;\n"
         + target("rated", "u INT, r INT, ", ", 'gate.on-unmatched' = 'publish'")
         + f"CREATE TABLE seen (id INT, u INT, r INT) {WITH};\n"
         + f"CREATE TABLE tally (u INT, closed TIMESTAMP(3), n BIGINT) {WITH};\n"
@@ -81,7 +86,7 @@ def script(time: str) -> str:
     )
 
 
-INSERTS = ("clean", "named", "tally", "busy", "rated", "seen")
+INSERTS = ("clean", "named", "met", "tally", "busy", "rated", "seen")
 WIDTH = 20
 """The windows of `tally`, in ms."""
 POINTS = [point for point in faults.POINTS if point.startswith("insert.")]
@@ -105,10 +110,12 @@ class Story:
     """A random history of three tables, fed to a chain step by step."""
 
     def __init__(self, harness: Harness, seed: int) -> None:
-        self.harness, self.random = harness, random.Random(seed)
+        self.harness, self.random, self.visiting = harness, random.Random(seed), random.Random(f"visits {seed}")
         self.marks: dict[str, int] = dict.fromkeys(("clicks", "users", "rates"), 0)
         self.versions: dict[str, dict[int, list[tuple[int, int]]]] = {"users": {}, "rates": {}}
         self.clicks: list[dict[str, Any]] = []
+        self.visits: list[dict[str, Any]] = []
+        self.visited = 0
         self.status = CombinedWatermarkStatus(["clicks", "users", "rates"])
         self.known: dict[str, int] = {}
 
@@ -130,6 +137,16 @@ class Story:
                 self.mark(name := draw.choice(list(self.marks)), self.marks[name] + draw.randint(0, 25))
             case "idle":
                 self.harness.idle("clicks")
+
+    def visit(self) -> None:
+        draw = self.visiting
+        at, self.visited = self.visited, self.visited + draw.randint(0, 25)
+        visits = [
+            {"id": len(self.visits) + n, "k": draw.randint(1, 4), "ts": draw.randint(at, at + 40)} for n in (0, 1)
+        ]
+        self.visits += visits
+        self.harness.push("visits", [row | {"ts": moment(row["ts"])} for row in visits])
+        self.harness.watermark("visits", at_ms(self.visited))
 
     def mark(self, name: str, ms: int) -> None:
         self.marks[name] = ms
@@ -185,15 +202,56 @@ def tallied(harness: Harness) -> list[tuple[Any, ...]]:
     with the epoch before its own."""
     log = {row.epoch: row.timestamp for row in harness.lake.watermarks.rows("named")}
     found: Counter[tuple[int, datetime]] = Counter()
-    for row in (
-        DeltaTable(str(harness.lake.target_path(harness.pipeline.table("named")))).to_pyarrow_table().to_pylist()
-    ):
+    for row in stored(harness, "named"):
         before = max((epoch for epoch in log if epoch < row["_epoch"]), default=None)
         past = (row["ts"] - AT) // timedelta(milliseconds=1)
         end = past - past % WIDTH + WIDTH
         if before is None or at_ms(end) > log[before]:
             found[row["u"], moment(end)] += 1
     return sorted((*group, number) for group, number in found.items())
+
+
+def stored(harness: Harness, name: str) -> list[dict[str, Any]]:
+    """The rows of a target with what the lake stores of them."""
+    return DeltaTable(str(harness.lake.target_path(harness.pipeline.table(name)))).to_pyarrow_table().to_pylist()
+
+
+def met(harness: Harness, story: Story) -> list[tuple[Any, ...]]:
+    """What `met` holds in the end, by the epochs that its plans have pinned of `named`."""
+    event = harness.pipeline.insert("met").time == "event"
+    plans = {row.epoch: stored_plan(row) for row in harness.lake.epochs.rows(insert_owner("met"))}
+    log = {row.epoch: row for row in harness.lake.watermarks.rows("named")}
+    versions, found, visits = stored(harness, "named"), [], {row["id"]: row for row in story.visits}
+
+    def order(version: dict[str, Any]) -> tuple[Any, ...]:
+        taken = tuple(version[name] for name in ("_epoch", "_rowtime", "_split", "_offset"))
+        return (version["_rowtime"], *taken) if event else taken
+
+    for row in stored(harness, "met"):
+        visit, (pin,) = visits[row["id"]], plans[row["_epoch"]].pins
+        assert pin.epoch >= pin.flip_epoch == flip_of_named(harness)
+        own = [each for each in versions if each["k"] == visit["k"]]
+        if event:
+            own = [each for each in own if each["ts"] <= moment(visit["ts"])]
+            later = [each for each in own if each["_epoch"] > pin.epoch]
+            complete = log[pin.epoch].idle or log[pin.epoch].timestamp
+            assert all(complete is True or each["ts"].timestamp() * 1000 <= complete for each in later)
+        own = [each for each in own if each["_epoch"] <= pin.epoch]
+        found.append((row["id"], max(own, key=order)["id"] if own else None))
+    return sorted(found)
+
+
+def flip_of_named(harness: Harness) -> int:
+    """The epoch of `named` up to which all rows that `clean` had when it was complete have been released."""
+    last = harness.lake.watermarks.last("clean")
+    assert last is not None
+    assert last.flip_epoch is not None
+    ids = {row["id"] for row in stored(harness, "clean") if row["_epoch"] <= last.flip_epoch}
+    quarantine = harness.lake.quarantine_path(harness.pipeline.table("named"), harness.pipeline.insert("named"))
+    kept = DeltaTable(str(quarantine)).to_pyarrow_table().to_pylist()
+    epochs = [row["_epoch"] for row in (*stored(harness, "named"), *kept) if row["id"] in ids]
+    plans = [stored_plan(row) for row in harness.lake.epochs.rows(insert_owner("named"))]
+    return max(min(plan.epoch for plan in plans if plan.first.upto >= last.flip_epoch), *epochs, 0)
 
 
 def reached(harness: Harness, name: str) -> int:
@@ -205,12 +263,13 @@ def reached(harness: Harness, name: str) -> int:
 def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    harness = Harness(script("ts"), spark, tmp_path)
+    harness = Harness(script("ts", ("ts", "proctime")[seed % 2]), spark, tmp_path)
     story = Story(harness, seed)
     assert [insert.id for insert in harness.pipeline.inserts] == list(INSERTS)
     for _ in range(4 if cases.AT_LENGTH else 3):
         for _ in range(story.random.randint(2, 6)):
             story.step()
+        story.visit()
         with may_die(story.random.choice(POINTS), passes=story.random.randint(1, 3)) as died:
             harness.advance()
         if died:
@@ -220,11 +279,14 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
             assert reached(harness, "rated") == story.combined()
     for name in story.marks:
         story.mark(name, 10_000)
+    harness.watermark("visits", at_ms(10_000))
     harness.advance()
     expected = story.expected()
     assert {name: rows(harness, name) for name in COLUMNS} == {name: expected[name] for name in COLUMNS}
     counted = sorted((row["u"], row["closed"], row["n"]) for row in harness.published("tally"))
     assert counted == tallied(harness)
+    assert sorted((row["id"], row["click"]) for row in harness.published("met")) == met(harness, story)
+    assert sorted(row["id"] for row in harness.published("met")) == [row["id"] for row in story.visits]
     assert sorted((row["u"], row["n"]) for row in harness.published("busy")) == sorted(
         (user, number) for user, _, number in counted if number > 1
     )
@@ -235,7 +297,9 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
         assert insert.windowed or not cases.AT_LENGTH or harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
     assert not harness.run().moved
-    with pytest.raises(PlanningError, match="rated reads named, so none of its rows can be released anew"):
+    with pytest.raises(
+        PlanningError, match="met and tally and rated reads named, so none of its rows can be released anew"
+    ):
         harness.runner.backfill("named")
 
 
@@ -354,7 +418,54 @@ def test_a_process_of_two_inputs_does_not_pass_over_what_is_held_of_an_idle_targ
     assert reached(harness, "paired") == at_ms(900)
 
 
-PLAIN = CLICKS + target("clean", "") + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"
+BUILT = (
+    BUILDS.split("\n")[0]
+    + CLICKS
+    + CLICKS.replace("clicks", "orders")
+    + "CREATE TABLE known (k INT PRIMARY KEY NOT ENFORCED, id INT, ts TIMESTAMP(3)) WITH ('connector' = 'scripted', "
+    + "'gate.on-unmatched' = 'quarantine');\n"
+    + f"CREATE TABLE seen (id INT, of INT) {WITH};\n"
+    + "INSERT INTO seen SELECT o.id, n.id FROM orders AS o "
+    + "JOIN known FOR SYSTEM_TIME AS OF o.proctime AS n ON n.k = o.k;\n"
+    + "INSERT INTO known SELECT c.k, c.id, c.ts FROM clicks AS c "
+    + "JOIN users FOR SYSTEM_TIME AS OF c.proctime AS u ON u.k = c.id / 10;\n"
+)
+
+
+def test_a_row_out_of_quarantine_does_not_become_the_newest_of_its_key_in_a_build(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    harness = Harness(BUILT, spark, tmp_path)
+    assert [insert.id for insert in harness.pipeline.inserts] == ["known", "seen"]
+
+    def ordered(*orders: tuple[int, int]) -> list[tuple[int, int]]:
+        harness.push("orders", [{"id": order, "k": key, "ts": AT} for order, key in orders])
+        return sorted((row["id"], row["of"]) for row in harness.advance() if row["_target"] == "seen")
+
+    harness.push("users", [{"k": 1, "v": 0, "ts": AT}])
+    harness.watermark("users", at_ms(1))
+    harness.push("clicks", [{"id": 10, "k": 1, "ts": AT}, {"id": 20, "k": 1, "ts": AT}, {"id": 21, "k": 2, "ts": AT}])
+    assert ordered((1, 1)) == [], "clicks, and so known, has not flipped"
+    harness.watermark("clicks", at_ms(1))
+    assert ordered((2, 2)) == [(1, 10)]
+    assert [row["id"] for row in harness.quarantined("known")] == [20, 21]
+    harness.push("clicks", [{"id": 11, "k": 1, "ts": AT}])
+    assert ordered((3, 1)) == [(3, 11)]
+    harness.push("users", [{"k": 2, "v": 0, "ts": AT}])
+    harness.run()
+    harness.runner.out_of_quarantine("known", Asked())
+    assert ordered((4, 1), (5, 2)) == [(4, 11), (5, 21)]
+    for insert in harness.pipeline.inserts:
+        assert harness.verify(insert.id).passed
+        assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
+    assert not harness.run().moved
+
+
+PLAIN = (
+    CLICKS
+    + target("clean", "").replace("k INT", "k INT PRIMARY KEY NOT ENFORCED")
+    + "INSERT INTO clean SELECT id, k, ts FROM clicks;\n"
+)
 READER = f"CREATE TABLE seen (id INT) {WITH};\nINSERT INTO seen SELECT id FROM clean;\n"
 
 
@@ -385,6 +496,10 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
     assert sorted(row["id"] for row in again.advance()) == [1, 2]
     assert again.verify("seen").passed
     again.runner.close()
+    probed = "clicks AS c JOIN clean FOR SYSTEM_TIME AS OF c.proctime AS d ON d.k = c.k"
+    joins = READER.replace("seen", "met").replace("id FROM clean", f"c.id FROM {probed}")
+    with pytest.raises(PlanningError, match="clean was published before met joined it: its rows have no order"):
+        Harness(PLAIN + joins, spark, tmp_path / "both").run()
     source = PLAIN.split("INSERT")[0] + READER
     with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
         Harness(source, spark, tmp_path / "both").run()

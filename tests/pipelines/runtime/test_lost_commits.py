@@ -150,13 +150,13 @@ def test_a_build_is_counted_against_the_watermark_log(hand: HandmadeLake, lose: 
     path = hand.lake.table_path("users")
     plan = hand.planned(3, 2, 3, pin=3)
     assert lost_rows(users(hand.lake), no_spark, 3) == 0
-    refuse_lost_rows(hand.lake, no_spark, plan)
+    refuse_lost_rows(hand.lake, no_spark, plan, hand.pipeline)
     lose(Path(path))
     fresh = type(hand.lake)(hand.lake.root)
     assert lost_rows(users(fresh), no_spark, 2) == 0  # what that epoch pins is there
     assert lost_rows(users(fresh), no_spark, 3) == 30
     with pytest.raises(LakeError, match="the lake has lost 30 rows of users up to epoch 3") as caught:
-        refuse_lost_rows(fresh, no_spark, plan)
+        refuse_lost_rows(fresh, no_spark, plan, hand.pipeline)
     assert "--resnapshot users" in caught.value.next_command
     refuse_lost_source(fresh, "users", 2)  # so that the way out is open
 
