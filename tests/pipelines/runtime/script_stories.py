@@ -69,8 +69,11 @@ class Story:
                 name = chance.choice([name for name in self.marks if name != late_build])
                 self.mark(name, self.marks[name] + chance.randint(0, 25))
             case _ if not self.calm:
-                self.idle.add(name := chance.choice([*PROBES, *PROBES, *BUILDS]))
-                self._do(Harness.idle, name)
+                self.fall_idle(chance.choice([*PROBES, *PROBES, *BUILDS]))
+
+    def fall_idle(self, name: str) -> None:
+        self.idle.add(name)
+        self._do(Harness.idle, name)
 
     def push(self, name: str, rows: list[Row]) -> None:
         self.idle.discard(name)
@@ -78,10 +81,13 @@ class Story:
 
     def version(self, name: str, key: int, ahead: int) -> None:
         """A version of a key begins, or ends; behind what was promised, now and then."""
-        at, number = max(self.marks[name] + ahead, 0), sum(map(len, self.builds.values()))
+        at = max(self.marks[name] + ahead, 0)
         if not self.calm and self.chance.random() < 0.1:
             at = max(at - 40, 0)
-        deleted = self.chance.random() < 0.1
+        self._version(name, key, at, deleted=self.chance.random() < 0.1)
+
+    def _version(self, name: str, key: int, at: int, *, deleted: bool = False) -> None:
+        number = sum(map(len, self.builds.values()))
         self.idle.discard(name)
         self.builds[name].append(Version(key, number, at, deleted))
         self._do(Harness.push, name, [{"k": key, "v": number, "ts": moment(at)}], "-D" if deleted else "+I")
@@ -286,6 +292,38 @@ class Story:
             if cases.AT_LENGTH:
                 report = self.harness.verify(insert.id)
                 assert report.passed, report
+
+    def hold_what_is_idle(self, named: str) -> None:
+        """A row of `a` is held in a target whose inputs have fallen idle; what reads that beside `b` waits for it."""
+
+        def run() -> None:
+            with suppress(GateHeld):
+                self.harness.advance()
+            self.look()
+
+        def row(name: str, key: int, time: int) -> None:
+            self.probes[name].append(Row(len(self.probes[name]), key, 1, time))
+            self.push(name, self.probes[name][-1:])
+
+        for name in ("a", "b", *BUILDS):
+            self.mark(name, 5)
+        self._version("users", 1, 3)
+        row("a", 1, 4)
+        run()
+        for name in ("a", "users"):
+            self.fall_idle(name)
+        run()
+        row("a", 9, 7)
+        run()
+        assert self.held == {named}
+        row("b", 1, 30)
+        for name in ("b", "rates"):
+            self.mark(name, 40)
+        self._version("users", 9, 6)
+        run()
+        self.harness.runner.resolve_held(named)
+        self.held = set()
+        run()
 
     def look_back(self) -> None:
         """In the end, versions come for rows of long ago; what is not read is released anew, and what is in quarantine
