@@ -206,7 +206,7 @@ class ScriptedSource(Source):
                 stop, flips = flip + 1, True
         step = Step(
             {"from": start, "to": stop},
-            phase="unbounded" if request.flipped else "bounded",
+            phase="bounded" if not request.flipped and self._is_loaded else "unbounded",
             flips=flips,
             summary=f"events {start + 1}-{stop}",
         )
@@ -234,6 +234,11 @@ class ScriptedSource(Source):
     def delegate_watermark_periodic_emit(self, on_watermark_emit: Callable[[], None]) -> bool:
         """Watermarks move by the script only, or by the rows."""
         return self._emits_watermarks
+
+    @property
+    def _is_loaded(self) -> bool:
+        """Whether it has a bounded phase: else what it emits, idleness too, is seen before its first watermark."""
+        return self._table.watermark is None or CONNECTOR.spec.phases(self._context.options)
 
     def _flips(self, event: WatermarkEvent) -> bool:
         event_time = self._table.watermark is not None

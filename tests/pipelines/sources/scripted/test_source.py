@@ -59,7 +59,7 @@ def test_with_watermark_for_it_flips_at_its_first_event_time_watermark(tmp_path)
     hand.watermark(6)
     while bench.plan():
         pass
-    assert spans(bench) == [(0, 4, "bounded", True), (4, 5, "unbounded", False)]
+    assert spans(bench) == [(0, 4, "unbounded", True), (4, 5, "unbounded", False)]
 
 
 def test_with_watermark_for_processing_time_is_no_flip(tmp_path):
@@ -67,7 +67,7 @@ def test_with_watermark_for_processing_time_is_no_flip(tmp_path):
     hand.watermark(MIN_TIMESTAMP, True)
     while bench.plan():
         pass
-    assert spans(bench) == [(0, 1, "bounded", False)]
+    assert spans(bench) == [(0, 1, "unbounded", False)]
 
 
 @pytest.mark.parametrize("phases", ["true", "false"])

@@ -1,0 +1,131 @@
+"""What each target of a script holds, in plain Python, given the plans: which rows each epoch took follows from how far
+it read and which watermark it had reached, and what they met from its pins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.oracle.scripts import Row, Script, Statement, leaves
+from tidegate.pipelines.runtime.epochs import ReleasePlan
+
+
+class Version(NamedTuple):
+    """A build's row, in the order of its coming; `deleted` ends the key's version. `epoch`: that in which it landed."""
+
+    k: int
+    v: int
+    ts: int
+    deleted: bool
+    epoch: int = 0
+
+
+class Landed(NamedTuple):
+    """A row, the epoch that it came with, and what tells it from every other row of its table."""
+
+    epoch: int
+    row: Row
+    key: tuple[object, ...]
+
+
+@dataclass
+class Fate:
+    """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
+    `entry`: the row that was taken; None where a branch's WHERE left it out."""
+
+    entry: Row | None
+    number: int
+    epoch: int = 0
+    result: Row | str = "dropped"
+
+
+@dataclass
+class Model:
+    """All tables of a script. `published`: of each statement the plans that were published, in order; `windows`: what
+    the log of a window's table said (epoch -> watermark, in ms after the start)."""
+
+    script: Script
+    rows: dict[str, list[Landed]]
+    versions: Mapping[str, Sequence[Version]]
+    published: Mapping[str, Sequence[ReleasePlan]]
+    start: int
+    fates: dict[str, dict[tuple[object, ...], Fate]] = field(default_factory=dict)
+    quarantined: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
+    first: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
+
+    def run(self, statement: Statement) -> None:
+        """Take a statement through its plans; those that it reads went before."""
+        fates, quarantined = self.fates.setdefault(statement.target, {}), list[tuple[int, Row]]()
+        self.first[statement.target] = []
+        for plan in self.published[statement.target]:
+            gone = [each for each in quarantined if any(low <= each[0] <= high for low, high in plan.replaces)]
+            quarantined = [each for each in quarantined if each not in gone]
+            for fate in self._taken(statement, plan, fates):
+                again, fate.epoch = bool(fate.epoch), plan.epoch
+                if fate.entry is None:
+                    continue
+                if not again:
+                    self.first[statement.target].append((plan.epoch, fate.entry))
+                fate.result = self._result(statement, plan, fate)
+                if isinstance(fate.result, Row):
+                    fate.result = fate.result._replace(late=fate.entry.late or plan.out_of_quarantine)
+                elif fate.result == "quarantined":
+                    kept = statement.mapped(fate.number, fate.entry)
+                    assert kept is not None
+                    quarantined.append((plan.epoch, kept))
+        self.quarantined[statement.target] = quarantined
+        self.rows[statement.target] = [
+            Landed(fate.epoch, fate.result, key) for key, fate in fates.items() if isinstance(fate.result, Row)
+        ]
+
+    def _taken(self, statement: Statement, plan: ReleasePlan, fates: dict[tuple[object, ...], Fate]) -> Iterator[Fate]:
+        if plan.out_of_quarantine:
+            taken = [fate for fate in fates.values() if fate.result == "quarantined"]
+            spans = [(lot.first, lot.last) for lot in plan.joined]
+        else:
+            taken, spans = list(fates.values()), list(plan.replaces)
+        yield from [fate for fate in taken if any(low <= fate.epoch <= high for low, high in spans)]
+        for number, (table, _) in enumerate(leaves(statement.tree)):
+            item = plan.takes[number]
+            fresh = [area.upto for part in item.fresh for area in part.areas]
+            upto = max(fresh, default=0) if plan.looks_back else item.upto
+            for epoch, row, key in self.rows[table]:
+                if epoch <= upto and (number, *key) not in fates and self._due(plan, row):
+                    yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number))
+
+    def _due(self, plan: ReleasePlan, row: Row) -> bool:
+        """Whether a row's time has come; in a backfill, whether it is in one of its spans."""
+        if row.ts is None or plan.bounds is None:
+            return not plan.looks_back
+        time = row.ts + self.start
+        return time <= plan.watermark and (not plan.spans or any(low <= time < high for low, high in plan.spans))
+
+    def _result(self, statement: Statement, plan: ReleasePlan, fate: Fate) -> Row | str:
+        pins = {pin.table: pin.epoch for pin in plan.pins}
+
+        def found(build: str, row: Row) -> int | None:
+            versions = [each for each in self.versions[build] if each.k == row.k and each.epoch <= pins[build]]
+            if statement.in_event_time:
+                assert row.ts is not None
+                versions = sorted((each for each in versions if each.ts <= (row.ts or 0)), key=lambda each: each.ts)
+            return versions[-1].v if versions and not versions[-1].deleted else None
+
+        assert fate.entry is not None
+        result = statement.result(fate.number, fate.entry, found, plan.on_unmatched)
+        return "quarantined" if plan.discards and result != "dropped" else result
+
+    def counted(self, statement: Statement, reached: Mapping[int, int]) -> list[tuple[int, int, int, int]]:
+        """The rows of a window's target. `reached`: of its table's log, epoch -> watermark in ms. A row is late where
+        its window's end was reached with the epoch before its own."""
+        found: Counter[tuple[int, int]] = Counter()
+        assert isinstance(statement.tree, str)
+        for epoch, row, _ in self.rows[statement.tree]:
+            if row.ts is None:
+                continue
+            before = max((each for each in reached if each < epoch), default=None)
+            end = row.ts - row.ts % statement.window + statement.window
+            if before is None or end + self.start > reached[before]:
+                found[row.k, end] += 1
+        return sorted((k, k, number, end) for (k, end), number in found.items())
