@@ -82,7 +82,7 @@ class Model:
 
     def _taken(self, statement: Statement, plan: ReleasePlan, fates: dict[tuple[object, ...], Fate]) -> Iterator[Fate]:
         if plan.out_of_quarantine:
-            taken = [fate for fate in fates.values() if fate.result == "quarantined"]
+            taken = [fate for fate in fates.values() if fate.result == "quarantined" and self._may_match(plan, fate)]
             spans = [(lot.first, lot.last) for lot in plan.joined]
         else:
             taken, spans = list(fates.values()), list(plan.replaces)
@@ -94,6 +94,11 @@ class Model:
             for epoch, row, key in self.rows[table]:
                 if epoch <= upto and (number, *key) not in fates and self._due(plan, row):
                     yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number))
+
+    @staticmethod
+    def _may_match(plan: ReleasePlan, fate: Fate) -> bool:
+        """Whether a quarantined row could ever be published: in event time, one without a time cannot."""
+        return fate.entry is not None and (plan.bounds is None or fate.entry.ts is not None)
 
     def _due(self, plan: ReleasePlan, row: Row) -> bool:
         """Whether a row's time has come; in a backfill, whether it is in one of its spans."""
