@@ -153,11 +153,11 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
 
     if not join.types or pin is None:
         return ["not looked for: the join's key is an expression"] * rows.num_rows
-    if lake.epochs.last(join.build) is None:
-        return [f"not looked for: {join.build} is the target of another INSERT"] * rows.num_rows
     try:
         indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation)
         newest = Stream(lake, join.build).generation(pin.generation).last
+        if newest is not None and lake.epochs.last(join.build) is None:
+            return [f"not looked for: {join.build} is the target of another INSERT"] * rows.num_rows
         upto = pin.epoch if newest is None else newest.epoch
         missing = indexed.missing(upto)
         if missing > MOST_INDEXED or not indexed.plain:
