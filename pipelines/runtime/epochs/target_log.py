@@ -172,7 +172,7 @@ def refuse_turned(lake: Lake, pipeline: Pipeline) -> None:
                 where=f"line {table.location.line} of the script",
                 state="nothing was planned or released; what is published stays",
                 next_command=f"put the old declaration back; or give the table another name than {name}, and what is "
-                "written a new target; or begin another lake: --lake DIR",
+                "written a new target",
             )
     for insert in pipeline.inserts:
         readers = () if isinstance(insert, ProcessInsert) else pipeline.readers_of(insert)
@@ -189,5 +189,5 @@ def refuse_turned(lake: Lake, pipeline: Pipeline) -> None:
                 state="nothing was planned or released; what is published stays",
                 next_command="put the old declaration back; or declare a new target beside "
                 f"{insert.target}, INSERT INTO that the same rows, which it gets from the first one on, and let "
-                f"{names} join that; or begin another lake: --lake DIR",
+                f"{names} join that",
             )
