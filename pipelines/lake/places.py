@@ -1,4 +1,4 @@
-"""The places of a target's rows. With them, and with a log of its own, a target is a stream that statements read."""
+"""Giving the rows of a target places, where a statement begins to read what was published without them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 
-from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import replace, rows_in, survey
@@ -20,29 +19,11 @@ from tidegate.pipelines.lake.statistics import SKIPPED_BY, fields_of, skipping
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import write_file
 
-PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
-"""What a published row has beside its own columns where statements read the target: its place within the epoch, and its
-event time; NULL where it has none."""
-
-ORDERED = {"_seq": SEQ_TYPE}
-"""What a published row has in addition where statements join its target, and a quarantined row of it: its place in the
-order of changes, which it keeps from the epoch that first took it (`joins.writer`)."""
-
 _FIELDS = [
     Field("_split", PrimitiveType("string")),
     Field("_offset", PrimitiveType("long")),
     Field("_rowtime", PrimitiveType("timestamp")),
 ]
-
-
-def has_places(table: delta_log.Table | None) -> bool:
-    """Whether the rows of a target have places."""
-    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
-
-
-def has_order(table: delta_log.Table | None) -> bool:
-    """Whether the rows of a target have an order."""
-    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema().fields}
 
 
 def place_rows(path: Location, time: str | None) -> None:

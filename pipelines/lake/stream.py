@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import BOTH
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.records import Sums, WatermarkRow
@@ -28,6 +29,25 @@ if TYPE_CHECKING:
 
 _REMOVED: tuple[CommitRole, ...] = ("retention-time", "retention-epoch", "retention-rows")
 """The transactions that store `Removed`, field by field."""
+
+
+PLACED = {"_split": "STRING", "_offset": "BIGINT", "_rowtime": "TIMESTAMP"}
+"""What a published row has beside its own columns where statements read the target: its place within the epoch, and its
+event time; NULL where it has none."""
+
+ORDERED = {"_seq": SEQ_TYPE}
+"""What a published row has in addition where statements join its target, and a quarantined row of it: its place in the
+order of changes, which it keeps from the epoch that first took it (`joins.writer`)."""
+
+
+def has_places(table: delta_log.Table | None) -> bool:
+    """Whether the rows of a target have places."""
+    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
+
+
+def has_order(table: delta_log.Table | None) -> bool:
+    """Whether the rows of a target have an order."""
+    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema().fields}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.pipelines.joins.outcome import MASK
-from tidegate.pipelines.lake.places import ORDERED, PLACED
+from tidegate.pipelines.lake.stream import ORDERED, PLACED
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.runtime.quarantine import PROBE
 from tidegate.pipelines.text import counted

@@ -13,8 +13,7 @@ from tidegate.pipelines.connectors.table import Options, Table
 from tidegate.pipelines.errors import GateHeld, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, StagedRow, VerdictRow, WatermarkRow, delta_log
 from tidegate.pipelines.lake.control import Records
-from tidegate.pipelines.lake.places import has_order, has_places
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.stream import Stream, has_order, has_places
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, insert_owner, stored_plan

@@ -13,8 +13,7 @@ from dataclasses import replace
 from tidegate.pipelines.commands import VERIFY
 from tidegate.pipelines.errors import LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
-from tidegate.pipelines.lake.places import has_order
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.stream import Stream, has_order
 from tidegate.pipelines.runtime.epochs import ReleasePlan, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake

@@ -15,9 +15,8 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import empty_frame, task_number
 from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.places import PLACED
 from tidegate.pipelines.lake.rows import ddl
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.stream import PLACED, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.process.engine.bucket import StateColumns
 from tidegate.pipelines.process.engine.rows import BUCKET, STEP, TIME, key_column, record_column

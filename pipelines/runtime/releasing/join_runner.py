@@ -28,8 +28,7 @@ from tidegate.pipelines.joins.writer import Release, Staged, merged, split_of
 from tidegate.pipelines.lake import StagedRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
-from tidegate.pipelines.lake.places import ORDERED, PLACED
-from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.lake.stream import ORDERED, PLACED, Stream
 from tidegate.pipelines.location import Location, dataset_of
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
