@@ -19,6 +19,7 @@ from tidegate.pipelines.runtime.epochs.history import history_of
 from tidegate.pipelines.runtime.epochs.position import InsertOnLake
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
+from tidegate.pipelines.text import counted
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
 
 
@@ -75,7 +76,7 @@ def log_rows(on: InsertOnLake, plan: ReleasePlan, rows: int) -> list[WatermarkRo
     told, there = sum(row.rows for row in [*earlier, *found]), log.there(plan.epoch)
     if earlier and there != told:
         raise LakeError(
-            f"{on.target.name} has {there or 0:,} rows of epochs that have published {told:,}",
+            f"{on.target.name} has {counted(there or 0, 'row')} of epochs that have published {told:,}",
             where=str(on.target_path),
             state="no statement begins to read it; what is published stays",
             next_command=VERIFY,

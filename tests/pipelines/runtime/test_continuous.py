@@ -39,8 +39,8 @@ from tidegate.pipelines.testing import Harness
 from tidegate.pipelines.watermarks import PROCESSING_TIME, TickScheduler, Timers, WatermarkStrategy
 
 
-def insert(name: str, *builds: str, time: str = "processing") -> SimpleNamespace:
-    return SimpleNamespace(id=name, inputs=("click_event", *builds), time=time, beside=builds)
+def insert(name: str, *builds: str, time: str = "processing", latest: tuple[str, ...] = ()) -> SimpleNamespace:
+    return SimpleNamespace(id=name, inputs=("click_event", *builds), time=time, beside=builds, by_latest=latest)
 
 
 class ScriptedRunner:
@@ -284,6 +284,7 @@ def test_one_table_of_ten_is_stuck_on_the_log_they_share_and_the_nine_go_on() ->
 def test_an_insert_waits_for_a_stuck_build_in_processing_time_and_for_none_in_event_time() -> None:
     runner = ScriptedRunner(user_info=GONE)
     runner.pipeline.inserts.append(insert("third", "user_info", time="event"))
+    runner.pipeline.inserts.append(insert("by both", "user_info", time="event", latest=("user_info",)))
     loop(runner).run(max_ticks=1)
     assert runner.asked == ["user_info", "click_event", "second", "third"]
 
