@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tests.oracle.scripts import Row, Script, Statement, leaves
 from tidegate.pipelines.runtime.epochs import ReleasePlan
+from tidegate.pipelines.runtime.epochs.plan import Taken
 
 
 class Version(NamedTuple):
@@ -89,10 +90,9 @@ class Model:
         yield from [fate for fate in taken if any(low <= fate.epoch <= high for low, high in spans)]
         for number, (table, _) in enumerate(leaves(statement.tree)):
             item = plan.takes[number]
-            fresh = [area.upto for part in item.fresh for area in part.areas]
-            upto = max(fresh, default=0) if plan.looks_back else item.upto
             for epoch, row, key in self.rows[table]:
-                if epoch <= upto and (number, *key) not in fates and self._due(plan, row):
+                due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
+                if due and (number, *key) not in fates:
                     yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number))
 
     @staticmethod
@@ -101,11 +101,13 @@ class Model:
         return fate.entry is not None and (plan.bounds is None or fate.entry.ts is not None)
 
     def _due(self, plan: ReleasePlan, row: Row) -> bool:
-        """Whether a row's time has come; in a backfill, whether it is in one of its spans."""
-        if row.ts is None or plan.bounds is None:
-            return not plan.looks_back
-        time = row.ts + self.start
-        return time <= plan.watermark and (not plan.spans or any(low <= time < high for low, high in plan.spans))
+        """Whether a row's time has come."""
+        return row.ts is None or plan.bounds is None or row.ts + self.start <= plan.watermark
+
+    def _ahead(self, item: Taken, epoch: int, row: Row) -> bool:
+        """Whether a backfill takes a row that nothing has taken yet: up to the watermark of then, which no plan has."""
+        areas = [area for part in item.fresh for area in part.areas if area.after < epoch <= area.upto]
+        return row.ts is not None and any(area.low < 1000 * (row.ts + self.start) <= area.high for area in areas)
 
     def _result(self, statement: Statement, plan: ReleasePlan, fate: Fate) -> Row | str:
         pins = {pin.table: pin.epoch for pin in plan.pins}

@@ -1,12 +1,12 @@
 """Statements that read one another's targets: whatever the order of events, runs and crashes, the rows are those of a
-plain model, and the last watermark is the one that FLIP-326 gives for all inputs together."""
+plain model. (Watermarks: `test_random_scripts.py`.)"""
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -37,7 +37,7 @@ from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
-from tidegate.pipelines.watermarks import MIN_TIMESTAMP, CombinedWatermarkStatus, Watermark
+from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 from tidegate.quality_checks.reconcile import reconcile
 
 AT = datetime(2026, 1, 1)
@@ -116,8 +116,6 @@ class Story:
         self.clicks: list[dict[str, Any]] = []
         self.visits: list[dict[str, Any]] = []
         self.visited = 0
-        self.status = CombinedWatermarkStatus(["clicks", "users", "rates"])
-        self.known: dict[str, int] = {}
 
     def step(self) -> None:
         draw = self.random
@@ -151,17 +149,6 @@ class Story:
     def mark(self, name: str, ms: int) -> None:
         self.marks[name] = ms
         self.harness.watermark(name, at_ms(ms))
-
-    def combined(self) -> int:
-        """The watermark of all three inputs together, by FLIP-326 from what their logs say."""
-        rows = [self.harness.lake.watermarks.last(name) for name in self.marks]
-        states: dict[Hashable, tuple[Watermark, bool]] = {row.owner: row.status for row in rows if row is not None}
-        emitted = [
-            row.owner for row in rows if row is not None and row.timestamp > self.known.get(row.owner, MIN_TIMESTAMP)
-        ]
-        self.known = {row.owner: row.timestamp for row in rows if row is not None}
-        self.status.input_all(states, emitted)
-        return self.status.watermark.timestamp
 
     def _click(self) -> dict[str, Any]:
         late = max(self.marks["clicks"] - 10, 0)
@@ -275,8 +262,6 @@ def test_a_chain_in_event_time_is_what_a_plain_model_says_wherever_it_is_cut(
         if died:
             harness.restart()
             harness.advance()
-        if harness.lake.watermarks.last("clean") and all(story.versions.values()):
-            assert reached(harness, "rated") == story.combined()
     for name in story.marks:
         story.mark(name, 10_000)
     harness.watermark("visits", at_ms(10_000))
