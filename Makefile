@@ -49,7 +49,7 @@ style:
 compiled:
 	@$(BIN)/python -m pytest --collect-only -qq $(ARGS) >/dev/null 2>&1 || true
 
-test: install-dev ## Every check, and every promise shown on real services that the tests start (15 minutes)
+test: install-dev ## Every check, and every promise shown on real services that the tests start (20 minutes)
 	@$(ALONGSIDE) types style compiled
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
