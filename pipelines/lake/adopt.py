@@ -234,13 +234,7 @@ def removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Rem
 def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
     """The table's files that hold rows of these epochs, as named in its log; and files with their other rows, written
     in `folder`. (OPTIMIZE puts rows of several epochs into one file.)"""
-    if not plain(delta):
-        raise LakeError(
-            "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=str(root_of(delta)),
-            state="nothing of this epoch was published",
-            next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
-        )
+    require_plain(delta, "nothing of this epoch was published")
     found: dict[str, None] = {}
     for first, last in epochs.spans:
         files = data_files(delta, epochs.generation, first - 1, last)
@@ -263,6 +257,17 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
         )
     remaining = survey(rest) if rest.is_there() else []
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in remaining]
+
+
+def require_plain(table: Table, state: str) -> None:
+    """Raise LakeError where a table's files alone do not give its rows; `state` is what the error says of the state."""
+    if not plain(table):
+        raise LakeError(
+            "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
+            where=str(root_of(table)),
+            state=state,
+            next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
+        )
 
 
 def rows_in(table: Table, names: Sequence[str]) -> ds.Dataset:

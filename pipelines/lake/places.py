@@ -10,9 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 
-from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.adopt import replace, rows_in, survey
+from tidegate.pipelines.lake.adopt import replace, require_plain, rows_in, survey
 from tidegate.pipelines.lake.commits import by_delta_rs
 from tidegate.pipelines.lake.rows import add_columns
 from tidegate.pipelines.lake.statistics import SKIPPED_BY, fields_of, skipping
@@ -37,13 +36,7 @@ def place_rows(path: Location, time: str | None) -> None:
     table = delta_log.opened(path)
     if table is None:
         return
-    if not delta_log.plain(table):
-        raise LakeError(
-            "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=str(path),
-            state="no statement can begin to read it; what is published stays",
-            next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
-        )
+    require_plain(table, "no statement can begin to read it; what is published stays")
     names = [file["path"] for file in delta_log.files_of(table, "path", "min._epoch")]
     folder = path / f"placed-{uuid.uuid4().hex[:8]}"
     before, later = fields_of(table), [json.loads(field.to_json()) for field in _FIELDS]

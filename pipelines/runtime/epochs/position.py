@@ -196,17 +196,17 @@ class InsertOnLake:
     def is_logged(self) -> bool:
         """Whether its outputs have a log of their own, by which statements read them. A target that was ever read, or
         prepared for it, stays so: a log with a gap would hide rows from a reader that comes back. Looked at each time:
-        another runner may have given the rows places (`InsertRunner.open_to_readers`)."""
+        another runner may have given the rows places (`lake.places`)."""
         if has_places(delta_log.opened(self.target_path)):
             return True
-        return self.never_staged and bool(self.pipeline.readers_of(self.insert))
+        return bool(self.pipeline.readers_of(self.insert)) and self.never_staged
 
     @property
     def is_build(self) -> bool:
         """Whether statements join its target, or ever did: then its rows have an order (see `ORDERED`)."""
         if has_order(delta_log.opened(self.target_path)):
             return True
-        return self.never_staged and any(self.insert.target in each.builds for each in self.pipeline.inserts)
+        return any(self.insert.target in each.builds for each in self.pipeline.inserts) and self.never_staged
 
     @property
     def target_path(self) -> Location:

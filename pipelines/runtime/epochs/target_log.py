@@ -73,10 +73,10 @@ def log_rows(on: InsertOnLake, plan: ReleasePlan, rows: int) -> list[WatermarkRo
         for item in history_of(on.lake, on.pipeline, on.insert)
         if item.published and item.staged and item.plan.generation == plan.generation and item.plan.epoch < plan.epoch
     ]
-    told, there = sum(row.rows for row in [*earlier, *found]), log.there(plan.epoch)
-    if earlier and there != told:
+    published, there = sum(row.rows for row in [*earlier, *found]), log.there(plan.epoch)
+    if earlier and there != published:
         raise LakeError(
-            f"{on.target.name} has {counted(there or 0, 'row')} of epochs that have published {told:,}",
+            f"{on.target.name} has {counted(there or 0, 'row')} of epochs that have published {published:,}",
             where=str(on.target_path),
             state="no statement begins to read it; what is published stays",
             next_command=VERIFY,

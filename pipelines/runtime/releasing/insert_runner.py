@@ -295,7 +295,7 @@ class InsertRunner(InsertOnLake, ABC):
         self.leases.acquire(self.owner)
         self._log_again()
         self.refuse_lost()
-        unfinished = self.position().unfinished
+        unfinished = self.position().unfinished if begins else None
         if begins and not (unfinished and unfinished.replaces):  # which may have taken rows out, to publish them
             refuse_restored(self.lake, self.pipeline, self.insert, self.targets)
         self.definitions.take_up(self.owner)
@@ -304,7 +304,7 @@ class InsertRunner(InsertOnLake, ABC):
     def _open_to_readers(self) -> None:
         """Give the rows of a target places, and it a log, once all that is planned is published: where a statement has
         begun to read what was published without them. Where another writer is faster, the next look does it."""
-        if self.is_logged or not self.pipeline.readers_of(self.insert):
+        if not self.pipeline.readers_of(self.insert) or self.is_logged:
             return
         position = self.position()
         plan = position.plan
