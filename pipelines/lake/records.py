@@ -378,6 +378,28 @@ class StuckRow(Record):
         return Advice.of_stored(self.next)
 
 
+OF_STATEMENT = 0
+"""In the place of a generation's number: what belongs to the statement, and not to one of them."""
+
+
+@dataclass(frozen=True)
+class GenerationRow(Record):
+    """A decision on one generation `of` a statement, the owner; `epoch` counts these decisions. Which one is current is
+    never concluded from which is the newest.
+
+    Attributes:
+        decided: "begun": it publishes beside the current one. "swapping": it is about to take its place; it has done so
+            once the target's log has its mark. "current": it has. "over": it was given up.
+        decided_at: ms, UTC.
+    """
+
+    table: ClassVar[str] = "generations"
+
+    of: int
+    decided: str
+    decided_at: int
+
+
 @dataclass(frozen=True)
 class DefinitionRow(Record):
     """The definition of an owner from one of its epochs on. `epoch` counts its definitions, from 1; plans name it.

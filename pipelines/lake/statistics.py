@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.delta_log import Table
 from tidegate.pipelines.parquet import bounds_of
 
 SKIPPED_BY = "delta.dataSkippingStatsColumns"
@@ -45,10 +44,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GREATEST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
-def fields_of(table: Table) -> list[dict[str, Any]]:
+def fields_of(table: TableState) -> list[dict[str, Any]]:
     """The columns of a table, as its log has them."""
-    text = table.described.schema if isinstance(table, TableState) else table.schema().to_json()
-    return json.loads(text)["fields"]
+    return json.loads(table.metadata.schema)["fields"]
 
 
 def skipping(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -91,11 +89,11 @@ class Skipping:
     needed: frozenset[str]
 
     @classmethod
-    def of(cls, table: Table, later: Sequence[Mapping[str, Any]] = ()) -> Self:
+    def of(cls, table: TableState, later: Sequence[Mapping[str, Any]] = ()) -> Self:
         """As the table's property has it. Without it, readers may look for bounds of any column. `later`: columns that
         the table gets next; readers may look for bounds of these."""
         kinds = {field["name"]: field["type"] for field in [*fields_of(table), *later]}
-        listed = table.metadata().configuration.get(SKIPPED_BY)
+        listed = table.metadata.configuration.get(SKIPPED_BY)
         named = kinds.keys() & {name.strip(" `") for name in (listed or "").split(",")}
         needed = kinds.keys() if listed is None else named | {field["name"] for field in later}
         return cls(kinds, frozenset(name for name in needed if _has_bounds(kinds[name])))

@@ -325,14 +325,10 @@ def where_rows_are(
     before: Done = Done(),
 ) -> WhereRowsAre:
     """Count the rows of the probe for one INSERT, from its `epochs` and what earlier ones have done (`before`); of a
-    process those of all inputs. `newest`: its newest epoch, if that is not among `epochs`; without one, the newest
-    generation of the table `probe` is counted."""
+    process those of all inputs. `newest`: its newest epoch, if that is not among `epochs`."""
     newest = epochs[-1] if epochs else newest
     if newest is None:
-        names = probe.split(" and ")  # of a UNION ALL several: no table's name has a space
-        found = [Stream(lake, name).generation(row.generation) for name in names if (row := Stream(lake, name).newest)]
-        landed = sum(own.sums().rows for own in found)
-        return WhereRowsAre(insert, probe, found[0].number if found else 1, landed, waiting=landed)
+        return nothing_done(lake, insert, probe)
     plan = newest.plan
     inputs = [Stream(lake, item.table).generation(item.generation) for item in plan.branches]
     done, landed = before + done_by(epochs), sum(own.sums().rows for own in inputs)
@@ -344,7 +340,7 @@ def where_rows_are(
     else:
         waiting = landed - done.in_time
     taken, others = done.processed.taken, [item.table for item in plan.takes[len(plan.branches) :]]
-    for rows in (input_rows(lake, table, taken.get(table, TakenSoFar())) for table in others):
+    for rows in (taken.get(table, TakenSoFar()).of(lake, table) for table in others):
         landed, waiting = landed + rows.landed, waiting + rows.waiting
     return WhereRowsAre(
         insert=insert,
@@ -359,27 +355,20 @@ def where_rows_are(
         held=held,
         released_again=done.released_again,
         outputs=done.processed.given if taken else (),
-        branches=tuple(_branch(lake, item, newest.published) for item in plan.branches if len(plan.branches) > 1),
+        branches=tuple(
+            input_rows(lake, item.table, item.generation, item.taken if newest.published else item.earlier)
+            for item in (plan.branches if len(plan.branches) > 1 else ())
+        ),
     )
 
 
-def nothing_done(lake: Lake, insert: Insert) -> WhereRowsAre:
-    """The rows of an INSERT, or a process, that has planned nothing yet: all of them wait."""
-    names = list(insert.taken if insert.branches else insert.probes)
-    newest = [(Stream(lake, name).newest) for name in names]
-    takes = [Taken(name, row.generation if row else 1, 0, 0) for name, row in zip(names, newest, strict=True)]
-    branches = tuple(_branch(lake, item, False) for item in takes)
-    landed = sum(each.landed for each in branches)
-    own = branches if insert.branches else ()
-    return WhereRowsAre(insert.id, insert.probe, takes[0].generation, landed, waiting=landed, branches=own)
-
-
-def _branch(lake: Lake, item: Taken, published: bool) -> InputRows:
-    """Where the rows of one branch are, by the newest plan."""
-    own = Stream(lake, item.table).generation(item.generation)
-    upto = last.epoch if (last := own.last) else 0
-    landed, taken = own.landed(0, upto), item.taken if published else item.earlier
-    return InputRows(item.table, item.generation, upto, landed, taken, landed - taken)
+def nothing_done(lake: Lake, insert: str, probe: str, names: Sequence[str] = ()) -> WhereRowsAre:
+    """The rows of an INSERT, or a process, that has planned nothing yet: all of them wait. `names`: the tables that it
+    reads, if these are not those of its probe."""
+    branches = probe.split(" and ")  # of a UNION ALL several: no table's name has a space
+    found = tuple(input_rows(lake, name) for name in names or branches)
+    landed, united = sum(each.landed for each in found), len(branches) > 1
+    return WhereRowsAre(insert, probe, found[0].generation, landed, waiting=landed, branches=found if united else ())
 
 
 def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:

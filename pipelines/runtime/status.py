@@ -518,7 +518,7 @@ def _insert(
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
         waits_for=tuple(build for build in spec.builds if not any(Stream(lake, build).flipped)) if spec else (),
-        rows=rows or (nothing_done(lake, spec) if spec else None),
+        rows=rows or (nothing_done(lake, name, spec.probe, () if spec.branches else spec.probes) if spec else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and last.plan.state is not None,

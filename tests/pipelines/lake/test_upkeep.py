@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidegate.pipelines.lake import by_name, upkeep
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.delta_log import brought_up_to_date
+from tidegate.pipelines.lake.delta_log import opened as table_at
 from tidegate.pipelines.lake.statistics import SKIPPED_BY
 from tidegate.pipelines.lake.upkeep import (
     SMALL_FILES,
@@ -80,8 +80,8 @@ def test_files_of_about_one_size_are_put_together_and_larger_ones_left_alone(tmp
 def test_only_files_that_may_be_are_put_together(tmp_path: Path) -> None:
     _files(tmp_path, SMALL_FILES + 2)
     names = sorted(pa.table(DeltaTable(tmp_path).get_add_actions())["path"].to_pylist())
-    assert put_together(tmp_path, lambda table: names[:3]) == 0
-    assert put_together(tmp_path, lambda table: names[:SMALL_FILES]) == SMALL_FILES - 1
+    assert put_together(tmp_path, lambda table: [table.files[name] for name in names[:3]]) == 0
+    assert put_together(tmp_path, lambda table: [table.files[name] for name in names[:SMALL_FILES]]) == SMALL_FILES - 1
     assert {str(tmp_path / name) for name in names[SMALL_FILES:]} <= live_files(tmp_path)
 
 
@@ -100,7 +100,8 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     DeltaTable(tmp_path).create_checkpoint()
     _files(tmp_path, 5, first=30)
     before, last = _rows(tmp_path), DeltaTable(tmp_path).version()
-    opened = DeltaTable(tmp_path)
+    opened = table_at(tmp_path)
+    assert opened is not None
     for file in (tmp_path / "_delta_log").iterdir():  # as a copy would have them
         os.utime(file, (0, 0))
     assert sum(clean_log(tmp_path, keep=timedelta(hours=1))) == 0
@@ -110,7 +111,9 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     for version in range(29, last + 1):
         assert DeltaTable(tmp_path, version=version).version() == version
     _files(tmp_path, 1, first=35)
-    assert brought_up_to_date(opened).version() == last + 1
+    newer = opened.newer()
+    assert newer is not None
+    assert newer.version == last + 1
 
 
 def test_a_commit_that_is_damaged_is_as_old_as_its_file(tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ def test_of_tables_that_adopt_from_one_folder_nothing_goes_until_all_of_them_are
     assert still_read_of(one, other, keep=hour) == live_files(one) | live_files(other)
     look = by_name.removed_since
     monkeypatch.setattr(
-        upkeep.by_name, "removed_since", lambda root, *at: None if root.name == "one" else look(root, *at)
+        upkeep.by_name, "removed_since", lambda table, at: None if table.root.name == "one" else look(table, at)
     )
     assert still_read_of(one, other, keep=hour) is None
     folder = tmp_path / "staged" / "g1-e1-x"

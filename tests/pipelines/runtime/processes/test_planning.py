@@ -367,7 +367,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "epoch 1" in failed.value.where
     monkeypatch.setattr(type(log.lake.watermarks), "append", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
-        releasing._made(plan, releasing.commits(plan, staged)[-1])
+        releasing._made(plan, releasing.commits(plan, staged).after[-1])
     assert failed.value.state == "the epoch is published; its watermark is logged with the next run"
 
 
