@@ -200,7 +200,7 @@ def test_what_was_decided_long_enough_ago_goes_and_is_known_by_its_decision(tmp_
 
 
 def test_two_generations_side_by_side_each_lose_what_was_decided_of_their_own(tmp_path: Path) -> None:
-    """Their epochs have the same numbers; they were decided about in other epochs, and one of them keeps rows longer."""
+    """Their epochs have the same numbers, and were decided about in others."""
     first, second = Kept(tmp_path), Kept(tmp_path, *[(3, 2)] * 4, generation=2)
     assert first.path != second.path
     first.take(5, reasons=("key-absent",))
