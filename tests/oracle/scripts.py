@@ -59,9 +59,9 @@ class Union:
 
 @dataclass(frozen=True)
 class Join:
-    """`of` JOIN `build` on `k`, which adds its `v` to `n`, or the `id` of a target. `strict`: a version of which that is
-    a multiple of 5 is no match, by ON, or (`by_view`) by the WHERE of a view of the build; `leaves_out`: WHERE leaves
-    out multiples of 3."""
+    """`of` JOIN `build` on `k`, which adds its `v` to `n`, or the `id` of a target. `strict`: a version of which that
+    is a multiple of 5 is no match, by ON, or (`by_view`) by the WHERE of a view of the build; `leaves_out`: WHERE
+    leaves out multiples of 3."""
 
     of: Node
     build: str

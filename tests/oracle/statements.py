@@ -24,8 +24,8 @@ class Version(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """A row, the epoch that it came with, what tells it from every other row of its table, its split and offset, and the
-    epoch that it was taken with first."""
+    """A row, the epoch that it came with, what tells it from every other row of its table, its split and offset, and
+    the epoch that it was taken with first."""
 
     epoch: int
     row: Row

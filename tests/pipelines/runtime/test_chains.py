@@ -490,6 +490,37 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
         Harness(source, spark, tmp_path / "both").run()
 
 
+def test_a_reader_that_waits_while_the_old_script_publishes_its_first_epoch_reads_that_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The target has no epoch yet, so what its reader's script would stage has places; what comes first has none."""
+    alone, read = Harness(PLAIN, spark, tmp_path), Harness(PLAIN + READER, spark, tmp_path)
+    alone.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
+    alone.runner.advance("clicks")
+    alone.runner.close()
+    alone.restart()
+    leases, waited = read.runner.leases, list[str]()
+    acquire = leases.acquire
+
+    def waiting(owner: str, *args: Any, **more: Any) -> Any:
+        if owner == insert_owner("clean") and not waited:
+            assert read.runner.releasing("clean").is_logged
+            waited.append(owner)
+            alone.runner.release("clean")
+            alone.runner.close()
+            assert [row.keys() & {"_split"} for row in stored(read, "clean")] == [set()]
+        return acquire(owner, *args, **more)
+
+    leases.acquire = waiting  # type: ignore[method-assign]
+    read.run()
+    read.push("clicks", [{"id": 2, "k": 1, "ts": AT}])
+    read.advance()
+    assert waited == [insert_owner("clean")]
+    assert sorted(row["id"] for row in read.published("seen")) == [1, 2]
+    assert all(read.verify(name).passed for name in ("clean", "seen"))
+    assert all(reconcile(read.lake, read.pipeline, insert).problems == () for insert in read.pipeline.inserts)
+
+
 NAMED = (
     BUILDS
     + CLICKS
