@@ -4,6 +4,7 @@ plain model. (Watermarks: `test_random_scripts.py`.)"""
 from __future__ import annotations
 
 import random
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.nearest import nearest_keys
+from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, rows_of
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
@@ -440,6 +443,13 @@ def test_a_row_out_of_quarantine_does_not_become_the_newest_of_its_key_in_a_buil
     harness.run()
     harness.runner.out_of_quarantine("known", Asked())
     assert ordered((4, 1), (5, 2)) == [(4, 11), (5, 21)]
+    of_seen = harness.lake, harness.pipeline, harness.pipeline.insert("seen")
+    (lot,) = quarantined_by_epoch(*of_seen)
+    ((row, missed),) = nearest_keys(*of_seen, rows_of(*of_seen, [lot], 9), 9)
+    assert (row.place["_probe_epoch"], dict(missed.key)) == (2, {"k": 2})
+    assert re.fullmatch(
+        r"inserted at .* \(epoch 4\), after the pin \(epoch 2\): joining again finds it", missed.nearest
+    )
     for insert in harness.pipeline.inserts:
         assert harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
