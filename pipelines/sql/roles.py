@@ -14,6 +14,7 @@ from tidegate.pipelines.connectors.options import (
     SOURCE_OPTIONS,
     find_option,
 )
+from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
@@ -59,7 +60,7 @@ def roles(
         if name.text in written:
             role = "sink"
         known = found.setdefault(name.text, role)
-        if {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
+        if {known, role} == {"build", "probe"} and serves_both(declared[name.text].table):
             found[name.text] = "build"
             both.add(name.text)
         elif known != role:
@@ -88,10 +89,12 @@ def roles(
     return found, both
 
 
-def _has_both(declared: Declared) -> bool:
-    """Whether a table can be a build side and a probe at once: it only grows, and its connector has it as either."""
-    problems = [declared.spec.check(with_role(declared.table, role)) for role in ("build", "probe")]
-    return declared.only_grows and not any(problems)
+def serves_both(table: Table) -> bool:
+    """Whether a source's table can be a build side and a probe at once: it only grows, and its connector has it as
+    either."""
+    spec = connector(table.connector).spec
+    problems = [spec.check(with_role(table, role)) for role in ("build", "probe")]
+    return spec.only_grows(table.options) and not any(problems)
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
