@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value, derived
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.types import (
     BINARIES,
     INTEGERS,
     INTERVALS,
+    MOMENTS,
     NESTED,
     NUMERIC,
     STRINGS,
@@ -41,7 +42,7 @@ TRUTH = Family("BOOLEAN", frozenset({Kind.BOOLEAN}))
 OCTETS = Family("BYTES", BINARIES)
 TEXT_OR_OCTETS = Family("STRING or BYTES", STRINGS | BINARIES)
 MOMENT = Family("TIMESTAMP", TIMESTAMPS)
-DAY = Family("DATE or TIMESTAMP", frozenset({Kind.DATE, *TIMESTAMPS}))
+DAY = Family("DATE or TIMESTAMP", MOMENTS)
 LIST = Family("ARRAY", frozenset({Kind.ARRAY}))
 DICTIONARY = Family("MAP", frozenset({Kind.MAP}))
 COLLECTION = Family("ARRAY or MAP", frozenset({Kind.ARRAY, Kind.MAP}))
@@ -127,7 +128,7 @@ class Function:
             sql = self.spark.format(*call.sqls, all=", ".join(call.sqls))
         else:
             sql = self.spark(call)
-        return Value(sql, gives, aliases=frozenset().union(*(argument.aliases for argument in call.arguments)))
+        return derived(sql, gives, *call.arguments)
 
 
 def same(place: int) -> Callable[[Call], FlinkType]:
