@@ -131,6 +131,11 @@ class Function:
         return derived(sql, gives, *call.arguments)
 
 
+def alike(takes: tuple[Family, ...], gives: FlinkType, names: str) -> list[Function]:
+    """Functions that Spark has under the same names, with the same meaning."""
+    return [Function((name,), takes, gives, f"{name.lower()}({{all}})") for name in names.split()]
+
+
 def same(place: int) -> Callable[[Call], FlinkType]:
     """The result has the type of an argument."""
     return lambda call: call.arguments[place].type.null()

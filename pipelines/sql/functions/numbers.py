@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.pipelines.sql.coercion import modulo
-from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, same
+from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, alike, same
 from tidegate.pipelines.syntax.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
 
 
@@ -55,6 +55,10 @@ _OF_ONE = """
 """
 
 FUNCTIONS = (
+    *alike((NUMBER,), DOUBLE, _OF_ONE),
+    *alike((NUMBER, NUMBER), DOUBLE, "POWER ATAN2"),
+    *alike((), DOUBLE, "PI E"),
+    *alike((WHOLE,), STRING, "BIN"),
     Function(("ABS",), (NUMBER,), same(0), "abs({0})"),
     Function(("ROUND",), (NUMBER, WHOLE), _rounded_type, _round, least=1),
     Function(("FLOOR",), (NUMBER,), _whole_type, _whole("floor"), usage="FLOOR(number) or FLOOR(time TO unit)"),
@@ -63,11 +67,5 @@ FUNCTIONS = (
     Function(
         ("MOD",), (NUMBER, NUMBER), lambda call: modulo(*call.arguments).type, lambda call: modulo(*call.arguments).sql
     ),
-    Function(("POWER",), (NUMBER, NUMBER), DOUBLE, "power({0}, {1})"),
     Function(("LOG",), (NUMBER, NUMBER), DOUBLE, "log({all})", least=1),
-    Function(("ATAN2",), (NUMBER, NUMBER), DOUBLE, "atan2({0}, {1})"),
-    *(Function((name,), (NUMBER,), DOUBLE, f"{name.lower()}({{0}})") for name in _OF_ONE.split()),
-    Function(("PI",), (), DOUBLE, "pi()"),
-    Function(("E",), (), DOUBLE, "e()"),
-    Function(("BIN",), (WHOLE,), STRING, "bin({0})"),
 )
