@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NoReturn, TypeVar, cast
 
 from sqlglot import Token, TokenType, exp, parser
 
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Source, Span, span_of
-from tidegate.pipelines.syntax.statements import Name, Scalar, Text, spanned
+from tidegate.pipelines.syntax.statements import Name, Scalar, Text, place, spanned
 from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind, folded
 
 T = TypeVar("T")
@@ -51,10 +52,12 @@ class TokenReader(parser.Parser):
         raise self.source.error(self.here(token), message[:1].lower() + message[1:])
 
     def validate_expression(self, expression, args=None):
-        """Report an operator's missing operand at the place where it should be."""
+        """Report an operator's missing operand at the place where it should be. An operator reaches from its first
+        operand to its last."""
         if any(True for _ in expression.error_messages(args)):
             self.expected("an expression")
-        return expression
+        spans = [span for part in expression.iter_expressions() if (span := place(part)) is not None]
+        return spanned(expression, reduce(Span.to, spans)) if spans else expression
 
     def here(self, token: Token | None = None) -> Span:
         """The place of the current token, or just after the last one."""
