@@ -10,12 +10,12 @@ from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.inserts.queries import Binder
 from tidegate.pipelines.sql.model import Insert, Projection
-from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
+from tidegate.pipelines.sql.scope import CALLED_NOW, type_of, unknown_column
 from tidegate.pipelines.sql.tree import KEPT, Condition, Declared, Node, Union
 from tidegate.pipelines.sql.tree import Column as OutputColumn
 from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
@@ -117,8 +117,7 @@ class InsertStatement:
         chosen: list[Column] = []
         for name in self.statement.columns:
             if name.text not in physical:
-                hint = suggest(name.text, physical, "its columns")
-                raise self.error(name.span, f"unknown column `{name.text}` in {target.name}", hint)
+                raise unknown_column(self.source, name, target.name, physical)
             if physical[name.text] in chosen:
                 raise self.error(name.span, f"column `{name.text}` is named twice")
             chosen.append(physical[name.text])

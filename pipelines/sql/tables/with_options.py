@@ -161,12 +161,15 @@ class OptionCompiler(TablePart):
             check_table_name(self.source, Name(insert_id.value.text or " ", insert_id.value.span))
 
 
-def place_of(statement: CreateTable, problem: str) -> Span:
-    """Where a connector's complaint is reported: at the option that it names in quotes, else at the table's name."""
-    for option in statement.options:
-        if f"'{option.key.text}'" in problem:
-            return option.key.span.to(option.value.span)
-    return statement.name.span
+def check_connector(
+    source: Source, statement: CreateTable, spec: ConnectorSpec, table: Table, hint: str | None = None
+) -> None:
+    """The connector's own checks of a table. Raises SqlError at the option that a complaint names in quotes, else at
+    the table's name."""
+    for problem in spec.check(table):
+        named = [option for option in statement.options if f"'{option.key.text}'" in problem]
+        place = named[0].key.span.to(named[0].value.span) if named else statement.name.span
+        raise source.error(place, f"{spec.name}: {problem}", hint)
 
 
 OPTION = "quality.suite"
