@@ -22,7 +22,6 @@ from tidegate.pipelines.sql.tables.with_options import (
     Known,
     OptionCompiler,
     PartsCompiler,
-    SuiteCompiler,
     check_connector,
 )
 from tidegate.pipelines.sql.translate import Translator
@@ -74,7 +73,7 @@ class TableCompiler(TablePart):
             parts=found,
             partition_columns=keys.partition_columns(spec),
             constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
-            suite=SuiteCompiler(self.source, self.statement, columns).compile(),
+            suite=options.suite(columns),
         )
         parts.check(table)
         check_connector(self.source, self.statement, spec, table)
