@@ -141,6 +141,8 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "source": _options(table, "identity", environment),
         "options": _options(table, "rows", environment),
         "watermark": None,
+        "watermark options": {},
+        "policy": {},
         "translator": TRANSLATOR,
     }
     del form["source"]["connector"]

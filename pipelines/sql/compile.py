@@ -239,6 +239,3 @@ class _ScriptCompiler:
         table = replace(table, home=None if path is None else str(Path(path).absolute().parent))
         table = quarantining_nulls(table) if name in self.quarantined else table
         self.declared[name] = Declared(table, spec, statement)
-
-
-__all__ = ["SqlError", "compile_script"]

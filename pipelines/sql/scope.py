@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Column, Table
@@ -21,21 +20,19 @@ from tidegate.pipelines.syntax.statements import Name
 from tidegate.pipelines.syntax.types import FlinkType, quoted, quoted_string
 
 
-class Scope(Protocol):
-    """Finds the columns of an expression, and functions that are not built in."""
+class Scope:
+    """Finds the columns of an expression, and functions that are not built in: `functions` are the script's so far."""
 
-    @property
-    def functions(self) -> UserFunctions:
-        """The user functions that the script has so far."""
-        ...
+    source: Source
+    functions: UserFunctions
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of `a.b.c`. Raises SqlError: unknown, ambiguous."""
-        ...
+        raise NotImplementedError
 
     def function(self, name: str, span: Span) -> Function | None:
         """The user function of that name; None when there is none. Raises SqlError where it cannot be called."""
-        ...
+        return self.functions.find(name, span)
 
 
 CALLED_NOW = ("", "PROCTIME()")
@@ -99,7 +96,7 @@ def unknown_column(source: Source, name: Name, of: str, known: Iterable[str], al
 
 
 @dataclass(frozen=True)
-class TableScope:
+class TableScope(Scope):
     """The columns of one table, inside its own CREATE TABLE. `hidden` ones exist but must not be used, with why."""
 
     source: Source
@@ -107,10 +104,6 @@ class TableScope:
     columns: Sequence[Column]
     functions: UserFunctions
     hidden: Sequence[tuple[str, str, str]] = ()
-
-    def function(self, name: str, span: Span) -> Function | None:
-        """The user function of that name."""
-        return self.functions.find(name, span)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column or of a field of it."""
@@ -125,7 +118,7 @@ class TableScope:
 
 
 @dataclass(frozen=True)
-class InsertScope:
+class InsertScope(Scope):
     """The columns of an INSERT's tables, probe first. A first part that names a table means that table, otherwise a
     column."""
 
@@ -133,10 +126,6 @@ class InsertScope:
     relations: Sequence[Relation]
     functions: UserFunctions
     later: Sequence[str] = ()
-
-    def function(self, name: str, span: Span) -> Function | None:
-        """The user function of that name."""
-        return self.functions.find(name, span)
 
     def relation(self, name: Name) -> Relation:
         """The table called `name` here. Raises SqlError."""

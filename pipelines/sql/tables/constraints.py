@@ -44,11 +44,7 @@ class ConstraintCompiler(TablePart):
     """Compiles the constraints of a table that has `columns`."""
 
     def __init__(
-        self,
-        source: Source,
-        statement: CreateTable,
-        columns: Sequence[Column],
-        functions: UserFunctions,
+        self, source: Source, statement: CreateTable, columns: Sequence[Column], functions: UserFunctions
     ) -> None:
         super().__init__(source, statement)
         written = [column for column in columns if column.physical]

@@ -128,11 +128,8 @@ class TableCompiler(TablePart):
                 hint = suggest(metadata, known, "its metadata") or f"{spec.name} has no metadata"
                 raise self._error(column.metadata.span, f"unknown metadata `{metadata}` of {spec.name}", hint)
             if not declarable(parse_type(delivered), column.type):
-                raise self._error(
-                    column.type_span,
-                    f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}",
-                    f"declare {column.name.text} {delivered} METADATA",
-                )
+                what = f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}"
+                raise self._error(column.type_span, what, f"declare {column.name.text} {delivered} METADATA")
             if parse_type(delivered) != column.type.null():
                 given = delivered
                 conversion = cast(quoted(column.name.text), parse_type(delivered), column.type.null())
@@ -161,12 +158,9 @@ class TableCompiler(TablePart):
         if proctime:
             sql, of = INSTANT_SQL, INSTANT
         elif system:
-            if not spec.system_time:
-                raise self._error(
-                    column.computed.span, f"{spec.name} has no time of its own for SYSTEM_ROWTIME()", "use a column"
-                )
-            if not spec.system_watermark:
+            if not (spec.system_time and spec.system_watermark):
                 what = f"{spec.name} has no watermark of its own, without which there is no SYSTEM_ROWTIME()"
+                what = what if spec.system_time else f"{spec.name} has no time of its own for SYSTEM_ROWTIME()"
                 raise self._error(column.computed.span, what, "use a column")
             sql, of = SOURCE_TIME, INSTANT
         else:
@@ -183,11 +177,9 @@ class TableCompiler(TablePart):
         for call in computed.tree.find_all(exp.Anonymous):
             if call.name.upper() in PROCTIMES:
                 name = call.name.upper()
-                raise self._error(
-                    place(call) or computed.span,
-                    f"{name}() must be alone in a computed column: it is the instant of the release, not of the row",
-                    "declare proctime AS PROCTIME(), and compute with it in the SELECT",
-                )
+                what = f"{name}() must be alone in a computed column: it is the instant of the release, not of the row"
+                hint = "declare proctime AS PROCTIME(), and compute with it in the SELECT"
+                raise self._error(place(call) or computed.span, what, hint)
 
     # Watermark
 
