@@ -4,7 +4,7 @@ known before anything runs is found here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from tidegate.pipelines.sql.inserts.chains import Chains
 from tidegate.pipelines.sql.inserts.queries import Binder, Named
 from tidegate.pipelines.sql.inserts.statement import InsertStatement
 from tidegate.pipelines.sql.inserts.windows import WindowedCompiler
-from tidegate.pipelines.sql.model import CompiledScript, Insert, Join
+from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.processes import Pipeline
 from tidegate.pipelines.sql.roles import Use, roles
 from tidegate.pipelines.sql.tables.constraints import quarantining_nulls
 from tidegate.pipelines.sql.tables.like import by_another, with_hints
@@ -31,41 +32,6 @@ from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateFunction, CreateTable, InsertInto, Statement, View
 from tidegate.pipelines.syntax.types import quoted
-
-
-@dataclass(frozen=True)
-class Pipeline(CompiledScript):
-    """A compiled script, to which process functions can be added."""
-
-    def process(
-        self,
-        name: str | Sequence[str],
-        inputs: Any,
-        key: Any,
-        function: Any,
-        schema: Any = None,
-        *,
-        options: Mapping[str, str] | None = None,
-        buckets: int = 64,
-    ) -> Pipeline:
-        """This pipeline, with a process function (FLIP-499) whose output is a target as those of INSERTs are.
-
-        Args:
-            name: Of the output's table; two for a function with two outputs.
-            inputs: A table, or several in the function's order. `(table, generator)` gives the table's event time by
-                a generator that `EventTimeExtension` has built.
-            key: The columns that make the key, the same of every input, or a mapping by table; None for none.
-            function: A plain process function, or a wrapped event-time one.
-            schema: The output's columns, as in a CREATE TABLE or name -> type; None where the script declares it. Two
-                for two outputs.
-            options: WITH options of an output whose schema is given; a Delta table otherwise.
-            buckets: Into how many parts the keys are put; it stays what it was when the process first ran.
-
-        Raises PlanningError, SqlError.
-        """
-        from tidegate.pipelines.sql.processes import with_process
-
-        return with_process(self, name, inputs, key, function, schema, options=options, buckets=buckets)
 
 
 @dataclass(frozen=True)

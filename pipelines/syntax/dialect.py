@@ -105,11 +105,8 @@ class ScriptParser(QueryGrammar):
         word = first.text.upper()
         if word in REFUSED_STATEMENTS and first.token_type != TokenType.STRING:
             self.refuse(span_of(first), f"{word} is not supported", REFUSED_STATEMENTS[word])
-        self.expected(
-            "a statement",
-            did_you_mean(word, ["CREATE", "INSERT"])
-            or "a script is made of CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO",
-        )
+        made_of = "a script is made of CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
+        self.expected("a statement", did_you_mean(word, ["CREATE", "INSERT"]) or made_of)
 
     def _setting(self, first: Token) -> SetOption:
         """The rest of SET 'key' = 'value'."""

@@ -106,9 +106,8 @@ class Function:
         count = len(call.arguments)
         least = len(self.takes) if self.least is None else self.least
         if count < least or (count > len(self.takes) and not self.variadic):
-            call.refuse(
-                f"{call.name} does not take {count} argument{'' if count == 1 else 's'}", f"call it as {self.signature}"
-            )
+            what = f"{call.name} does not take {count} argument{'' if count == 1 else 's'}"
+            call.refuse(what, f"call it as {self.signature}")
         for place, argument in enumerate(call.arguments):
             family = self.takes[min(place, len(self.takes) - 1)]
             if not family.takes(argument.type):

@@ -6,6 +6,7 @@ import re
 from functools import partial
 
 from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, alike, same
+from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.syntax.types import (
     BIGINT,
     DATE,
@@ -133,10 +134,8 @@ def _to_timestamp_ltz(call: Call) -> str:
 
 def _unix_timestamp(call: Call) -> str:
     if not call.arguments:
-        call.refuse(
-            "UNIX_TIMESTAMP() is not supported: a recomputation would give another value",
-            "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant",
-        )
+        hint = "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant"
+        call.refuse(f"UNIX_TIMESTAMP() is not supported: {RECOMPUTE}", hint)
     return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call, reads=True)}))"
 
 

@@ -42,11 +42,8 @@ class InsertStatement:
         tree = self.binder.query(query, {})
         probe = tree.scan.declared
         if not tree.joins and not probe.only_grows:
-            raise self.error(
-                query.probe.table.span,
-                f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
-                "a probe that is read in processing time only grows",
-            )
+            what = f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time"
+            raise self.error(query.probe.table.span, what, "a probe that is read in processing time only grows")
         return self.compiled(target.table, tree)
 
     def target(self) -> Declared:
@@ -98,13 +95,10 @@ class InsertStatement:
         fit."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
-            wanted, given = (
-                ", ".join(column.name for column in columns),
-                ", ".join(output.written for output in outputs),
-            )
+            wanted, given = [column.name for column in columns], [output.written for output in outputs]
             what = (
-                f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({wanted}), "
-                f"the SELECT gives {len(outputs)} ({given})"
+                f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({', '.join(wanted)}), "
+                f"the SELECT gives {len(outputs)} ({', '.join(given)})"
             )
             raise self.error(self.statement.query.span, what, f"or name the columns: INSERT INTO {target.name} (…)")
         chosen = {column.name: output for column, output in zip(columns, outputs, strict=True)}
@@ -131,9 +125,8 @@ class InsertStatement:
             return Projection(column.name, f"CAST(NULL AS {column.spark_type})", column.spark_type)
         value, wanted = output.value, type_of(column)
         if value.type.kind is Kind.NULL and not column.nullable:
-            raise self.error(
-                output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL", None, output.of
-            )
+            what = f"column `{column.name}` of {target.name} is NOT NULL and gets NULL"
+            raise self.error(output.span, what, None, output.of)
         if not assignable(value.type, wanted) and not (value.literal and fits(value.constant, wanted)):
             hint = None
             if castable(value.type, wanted):

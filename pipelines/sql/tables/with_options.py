@@ -124,19 +124,15 @@ class OptionCompiler(TablePart):
                 hint = f"put SET '{key}' = '{value}' at the top of the script"
                 raise self._error(option.key.span, f"'{key}' is no option of a table, it holds for the script", hint)
             names = spelled(known, self.columns)
-            raise self._error(
-                option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
-            )
+            what = f"unknown option '{key}' of {spec.name}"
+            raise self._error(option.key.span, what, suggest(key, names, "its options"))
         if not_done(found, value):
             shown = f"'{key}' = '{shown_value(key, value)}'" if found.spares else f"'{key}'"
             raise self._error(option.key.span, f"{shown} asks for what is not done here", found.doc)
         path = path_of(key, found)
         if path is not None and (path if found.name == FIELD_NAME else path.split(".")[0]) not in self.columns:
-            raise self._error(
-                option.key.span,
-                f"unknown column `{path}` of {self.name} in '{key}'",
-                suggest(path, self.columns, "its columns"),
-            )
+            what = f"unknown column `{path}` of {self.name} in '{key}'"
+            raise self._error(option.key.span, what, suggest(path, self.columns, "its columns"))
         if found.name == FIELD_NAME and path is not None:
             self._field(option, path, spec)
         wrong = None if needs_variables(value) else wrong_value(found, value)
@@ -146,9 +142,8 @@ class OptionCompiler(TablePart):
     def _go_together(self, seen: Mapping[str, Option]) -> None:
         for key, option in seen.items():
             if key.startswith(WATERMARK_PREFIX) and not self.statement.watermarks:
-                raise self._error(
-                    option.key.span, f"'{key}' has no meaning without a watermark", "declare WATERMARK FOR column AS …"
-                )
+                what = f"'{key}' has no meaning without a watermark"
+                raise self._error(option.key.span, what, "declare WATERMARK FOR column AS …")
         group, drift = f"{WATERMARK_PREFIX}alignment.group", f"{WATERMARK_PREFIX}alignment.max-drift"
         for one, other in ((group, drift), (drift, group), (f"{WATERMARK_PREFIX}alignment.update-interval", group)):
             if one in seen and other not in seen:
@@ -156,9 +151,8 @@ class OptionCompiler(TablePart):
         emit, gap = seen.get(f"{WATERMARK_PREFIX}emit.strategy"), seen.get(f"{WATERMARK_PREFIX}emit.on-event.gap")
         # Where the environment says when to emit, the gap is for the case that it says on-event.
         if gap is not None and (emit is None or emit.value.text == "on-periodic"):
-            raise self._error(
-                gap.key.span, f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
-            )
+            what = f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
+            raise self._error(gap.key.span, what)
         ratio = "gate.unmatched-ratio."
         least = seen.get(f"{ratio}min-rows")
         if least is not None and not {f"{ratio}max", f"{ratio}window"} & seen.keys():

@@ -133,9 +133,8 @@ def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """INTERVAL '5' SECOND."""
     value = interval_value(tree)
     if value is None:
-        walker.refuse(
-            span, "the interval's value does not fit its unit", "for example INTERVAL '1 02:30' DAY TO MINUTE"
-        )
+        hint = "for example INTERVAL '1 02:30' DAY TO MINUTE"
+        walker.refuse(span, "the interval's value does not fit its unit", hint)
     return value
 
 

@@ -132,9 +132,8 @@ class ExpectGrammar(ExpressionGrammar):
     def _action(self) -> str:
         self.need("VIOLATION", hint="write ON VIOLATION FAIL, QUARANTINE or WARN")
         if self.word("DROP"):
-            self.refuse(
-                self.here(), "DROP ROW is not supported: no row is lost", "write QUARANTINE: it keeps the row, apart"
-            )
+            hint = "write QUARANTINE: it keeps the row, apart"
+            self.refuse(self.here(), "DROP ROW is not supported: no row is lost", hint)
         for word in ACTIONS:
             if self.take(word):
                 if word == "FAIL":
@@ -213,10 +212,9 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
     def _name_of_one_part(self, what: str, place: str) -> Name:
         name = self.name(f"a {what}'s name")
         if self._curr.token_type == TokenType.DOT:
+            hint = f"write the last part only; {place} has the place of the {what}"
             self.refuse(
-                name.span.to(self.here()),
-                f"{what} names have one part: there are no catalogs and databases",
-                f"write the last part only; {place} has the place of the {what}",
+                name.span.to(self.here()), f"{what} names have one part: there are no catalogs and databases", hint
             )
         return name
 
