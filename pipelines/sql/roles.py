@@ -15,6 +15,7 @@ from tidegate.pipelines.connectors.options import (
     find_option,
 )
 from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
@@ -93,19 +94,20 @@ def roles(
 def serves_both(table: Table) -> bool:
     """Whether a source's table can be a build side and a probe at once: it only grows, and its connector has it as
     either."""
-    return connector(table.connector).spec.only_grows(table.options) and not _problems(table, ("build", "probe"))
+    spec = connector(table.connector).spec
+    return spec.only_grows(table.options) and not _problems(spec, table, ("build", "probe"))
 
 
-def _problems(table: Table, roles: Iterable[Role]) -> bool:
+def _problems(spec: ConnectorSpec, table: Table, roles: Iterable[Role]) -> bool:
     """Whether the connector cannot have a table in one of these roles."""
-    return any(connector(table.connector).spec.check(with_role(table, role)) for role in roles)
+    return any(spec.check(with_role(table, role)) for role in roles)
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
     """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
         return read_back(declared.table.name)
-    return None if _problems(declared.table, wanted) else "it has updates: declare it twice, under two names"
+    return None if _problems(declared.spec, declared.table, wanted) else "it has updates: declare it twice, under two names"
 
 
 def read_back(target: str) -> str:
