@@ -107,7 +107,8 @@ def _both(declared: Declared, wanted: set[Role]) -> str | None:
     """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
         return read_back(declared.table.name)
-    return None if _problems(declared.spec, declared.table, wanted) else "it has updates: declare it twice, under two names"
+    neither = _problems(declared.spec, declared.table, wanted)
+    return None if neither else "it has updates: declare it twice, under two names"
 
 
 def read_back(target: str) -> str:
