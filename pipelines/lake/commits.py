@@ -4,8 +4,8 @@ The file is written under a name of its own and linked to the version's name, wh
 writers one gets the version. delta-rs does the same, but lists the log before and after it. Spark's writer for local
 files only checks whether the name is taken, and excludes other writers inside its own JVM alone.
 
-A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: a new table and the checkpoint of
-a table that others may write too it writes apart, and they are put here; what else it commits is synced then.
+A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: what it commits, and the
+checkpoint of a table that others may write too, it writes apart, and they are put here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from tidegate.pipelines.lake.by_name import (
     seen,
 )
 from tidegate.pipelines.lake.checkpoints import checkpoint_of_state
-from tidegate.pipelines.location import Address, Location, durable, settle
+from tidegate.pipelines.lake.delta_log import opened
+from tidegate.pipelines.location import Address, Location
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ are refused, as no row of the files is looked at."""
 
 CHECKPOINT_EVERY = "100"
 """Commits from one checkpoint to the next, where the table does not say otherwise; as in delta-rs."""
+
+
+_CLEANED = "{} went on past version {} and was cleaned up"
 
 
 @dataclass(frozen=True)
@@ -109,21 +113,30 @@ def create(root: Address, *, mode: Literal["ignore", "overwrite"] = "ignore", **
 
 
 def by_delta_rs(root: Address, step: Callable[[str], object]) -> None:
-    """Make the commit that `step` makes by delta-rs at an address. A table's first one it makes apart, and it is put
-    here; a later one is synced once it is there. Raises CommitFailedError where another writer is faster, and what
-    `step` does."""
-    folder = Location(root) / "_delta_log"
-    if not any(folder.listed()):
+    """Make the commit that `step` makes by delta-rs at an address: it is made apart, on the log alone, and put here, so
+    that it is whole or not there. `step` writes no file of rows. Raises CommitFailedError where another writer is
+    faster, and what `step` does."""
+    folder, table = Location(root) / "_delta_log", opened(root)
+    version = -1 if table is None else table.version
+    if table is None:
         folder.make()
-        with _apart(folder, -1) as apart:
+    with _apart(folder, version) as apart:
+        try:
             step(str(apart))
-            first = file_of(apart / "_delta_log", 0).read()
-        return _put(folder, 0, first.replace(f"file://{apart}".encode(), f"file://{Location(root)}".encode()))
-    step(str(root))
-    version = DeltaTable(str(folder.parent)).version()
-    written = [file_of(folder, version), checkpoint_of(folder, version), folder / "_last_checkpoint"]
-    settle()
-    durable(file for file in written if file.is_there())
+        except DeltaError as error:
+            if table is not None and table.seen is not None and not table.there():
+                raise CommitFailedError(_CLEANED.format(folder, version)) from error
+            raise
+        log_apart = apart / "_delta_log"
+        made, checkpointed = file_of(log_apart, version + 1), checkpoint_of(log_apart, version + 1)
+        if not made.is_there():  # there was nothing to do
+            return
+        _put(folder, version + 1, made.read().replace(f"file://{apart}".encode(), f"file://{Location(root)}".encode()))
+        if table is not None:
+            _require_last(table)
+        if checkpointed.is_there():
+            content, hint = checkpointed.read(), (log_apart / "_last_checkpoint").read()
+            checkpoint(Location(root), version + 1, lambda: (content, hint))
 
 
 def _put(folder: Location, version: int, commit: bytes) -> None:
@@ -139,7 +152,7 @@ def _require_last(table: TableState) -> None:
     was cleaned up meanwhile, so the one after it had been there before, and went too."""
     if table.seen is not None and seen(table.log, table.version) is None:
         file_of(table.log, table.version + 1).delete()
-        raise CommitFailedError(f"{table.log} went on past version {table.version} and was cleaned up")
+        raise CommitFailedError(_CLEANED.format(table.log, table.version))
 
 
 def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float = 0.001, most: float = 0.2) -> T:
@@ -198,8 +211,10 @@ def _apart(folder: Location, version: int) -> Iterator[Location]:
         if version >= 0:
             links.make()
             last, files = base_of(folder)
-            for file in (*files, *(file_of(folder, each) for each in range(last + 1, version + 1))):
-                file.fetched_to(links)
+            commits = (file_of(folder, each) for each in range(max(last, 0), version + 1))
+            for file in (*files, *commits, folder / "_sidecars"):
+                if file.is_there():  # of a checkpoint its commit too: delta-rs looks at the one that it goes on from
+                    file.fetched_to(links)
         yield Location(apart)
 
 
