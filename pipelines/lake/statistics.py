@@ -177,28 +177,22 @@ def _of_column(footer: pq.FileMetaData, kind: pa.DataType, leaves: range) -> tup
 
 def _read(file: pq.ParquetFile, name: str) -> tuple[int, Any, Any]:
     """NULLs, least and greatest value of a column, from its values."""
-    nulls, lows, highs = 0, [], []
+    nulls, lows, highs, nan = 0, [], [], False
     for group in range(file.num_row_groups):
         values = file.read_row_group(group, columns=[name])[name]
         nulls += values.null_count
-        if values.null_count == len(values):
+        if nan or values.null_count == len(values):
             continue
-        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():  # type: ignore[attr-defined]
-            return nulls + sum(_nulls(file, name, group + 1)), None, None
+        nan = pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py()  # type: ignore[attr-defined]
         if pa.types.is_string_view(values.type):
             values = values.cast(pa.large_string())
         found = pc.min_max(values)  # type: ignore[attr-defined]
         least, greatest = _python(found["min"]), _python(found["max"])
         lows.append(least)
         highs.append(greatest)
-    if not lows or None in lows or None in highs:
+    if nan or not lows or None in lows or None in highs:
         return nulls, None, None
     return nulls, *_bounds(file.schema_arrow.field(name).type, min(lows), max(highs))
-
-
-def _nulls(file: pq.ParquetFile, name: str, first: int) -> Iterator[int]:
-    for group in range(first, file.num_row_groups):
-        yield file.read_row_group(group, columns=[name])[name].null_count
 
 
 def _python(value: pa.Scalar) -> Any:

@@ -45,21 +45,6 @@ def stored_step(row: EpochRow) -> StoredStep:
 
 
 __all__ = [
-    "Asked",
-    "Bounds",
-    "Lot",
-    "Pin",
-    "ReleaseKind",
-    "ReleasePlan",
-    "Span",
-    "StateSpan",
-    "Taken",
-    "all_of",
-    "digest",
-    "insert_of",
-    "insert_owner",
-    "source_row",
-    "stored_plan",
-    "stored_step",
-    "union",
-]
+    "Asked", "Bounds", "Lot", "Pin", "ReleaseKind", "ReleasePlan", "Span", "StateSpan", "Taken", "all_of", "digest",
+    "insert_of", "insert_owner", "source_row", "stored_plan", "stored_step", "union",
+]  # fmt: skip
