@@ -200,16 +200,17 @@ class OwnerLog:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def _files(self) -> list[File]:
-        """The data files, of all kinds."""
-        table = self.refresh()
-        if table is None:
-            return []
-        seen, known = self._listed
+    def _now(self) -> tuple[TableState | None, list[File]]:
+        """The table as it is now, and its data files, of all kinds."""
+        table, (seen, known) = self.refresh(), self._listed
         if seen is not table:
-            known = {path: known.get(path) or File.of(file) for path, file in table.files.items()}
+            of_table = {} if table is None else table.files
+            known = {path: known.get(path) or File.of(file) for path, file in of_table.items()}
             self._listed = table, known
-        return list(known.values())
+        return table, list(known.values())
+
+    def _files(self) -> list[File]:
+        return self._now()[1]
 
     def files(self, kind: type[Record]) -> list[File]:
         """The data files with records of one kind."""
@@ -240,8 +241,8 @@ class OwnerLog:
 
         from tidegate.pipelines.lake.commits import Removal
 
-        table = self.refresh()
-        chosen = [] if table is None else _of_one_size(self._files())
+        table, files = self._now()
+        chosen = _of_one_size(files)
         if table is None or not chosen:
             return 0
         made: list[AddAction] = []

@@ -70,7 +70,7 @@ def tidy(path: Address, *, keep: timedelta, may: May | None = None, together: bo
         size = _size(path)
         while together and put_together(path, may):
             pass
-        gone = sum(remove_dead(path, still_read(path, keep), keep=keep))
+        gone = sum(remove_dead(path, still_read(path, keep=keep), keep=keep))
         for _ in clean_kept_log(path, keep):
             pass
         return Tidied(path, len(table.files), len(live_files(path)), gone, max(size - _size(path), 0))
@@ -268,20 +268,16 @@ def live_files(path: Address) -> set[str]:
     return set() if table is None else set(table.paths())
 
 
-def still_read(path: Address, keep: timedelta) -> set[str] | None:
-    """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: they may be
-    being read. None if the log does not say what was removed (see `by_name.removed_since`)."""
-    table = delta_log.opened(path)
-    if table is None:
-        return set()
-    removed = by_name.removed_since(table, int((time.time() - keep.total_seconds()) * 1000))
-    return None if removed is None else {*table.paths(), *(str(table.root / name) for name in removed)}
-
-
-def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
-    """`still_read` for several tables that adopt files from one folder; None if it is not known for one of them."""
-    found = [still_read(path, keep) for path in paths]
-    return None if None in found else {name for names in found for name in names or ()}
+def still_read(*paths: Address, keep: timedelta) -> set[str] | None:
+    """The addresses of files that the tables at `paths` name, or named less than `keep` ago: somebody may be reading
+    them. None if one of their logs does not say what was removed (see `by_name.removed_since`)."""
+    found, since = set[str](), int((time.time() - keep.total_seconds()) * 1000)
+    for table in filter(None, map(delta_log.opened, paths)):
+        removed = by_name.removed_since(table, since)
+        if removed is None:
+            return None
+        found |= {*table.paths(), *(str(table.root / name) for name in removed)}
+    return found
 
 
 @contextmanager

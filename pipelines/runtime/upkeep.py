@@ -37,7 +37,6 @@ from tidegate.pipelines.lake.upkeep import (
     put_together,
     remove_dead,
     still_read,
-    still_read_of,
 )
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
@@ -206,7 +205,7 @@ class Upkeep:
         keep = min(CONTROL_KEEP, self.keep)
         control = [log.path for log in self.lake.logs.there()]
         for path in (*control, self.lake.completeness_path):
-            yield from remove_dead(path, still_read(path, keep), keep=keep, hidden=True)
+            yield from remove_dead(path, still_read(path, keep=keep), keep=keep, hidden=True)
             yield from clean_log(path, keep=keep)
 
     # --- tables, targets, quarantines ----------------------------------------------------------------------------
@@ -240,7 +239,7 @@ class Upkeep:
         self._examined[place.path] = table.version if table is not None else 0
 
     def _dead(self, place: _Place) -> Iterator[object]:
-        yield from remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep)
+        yield from remove_dead(place.path, still_read(place.path, keep=self.keep), keep=self.keep)
         yield from clean_kept_log(place.path, self.keep)
 
     def _is_time_for(self, what: str, keep: timedelta | None) -> bool:
@@ -281,7 +280,7 @@ def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert,
     for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
         newest = newest_epochs(lake, insert.id, path)
         current = tuple(item.plan.attempts for item in newest if not item.published)
-        live = still_read_of(own, quarantine, keep=keep)
+        live = still_read(own, quarantine, keep=keep)
         yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 
 

@@ -67,7 +67,7 @@ def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
     left = before - live_files(table)
     assert len(left) == 1
     for _ in range(2):
-        assert (still_read(table, timedelta(minutes=10)) or set()) >= live_files(table) | left
+        assert (still_read(table, keep=timedelta(minutes=10)) or set()) >= live_files(table) | left
         DeltaTable(table).create_checkpoint()
         for commit in sorted((table / "_delta_log").glob("*.json"))[:-1]:
             commit.unlink()
@@ -80,7 +80,7 @@ def test_a_table_behind_a_link_adopts(table: Path) -> None:
     assert adopt(link, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF) == 2
     assert there(table) == REPLACED
     there_are = {str(path) for path in link.rglob("*.parquet")}
-    assert still_read(link, timedelta(minutes=10)) == there_are
+    assert still_read(link, keep=timedelta(minutes=10)) == there_are
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])

@@ -27,7 +27,6 @@ from tidegate.pipelines.lake.upkeep import (
     put_together,
     remove_dead,
     still_read,
-    still_read_of,
     swept,
     tidy,
 )
@@ -143,7 +142,7 @@ def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_t
     assert sum(remove_dead(tmp_path, None, keep=timedelta(0))) == 0
     for file in tmp_path.glob("*.parquet"):  # written long ago, and named until just now
         os.utime(file, (0, 0))
-    assert sum(remove_dead(tmp_path, still_read(tmp_path, timedelta(hours=1)), keep=timedelta(0))) == 0
+    assert sum(remove_dead(tmp_path, still_read(tmp_path, keep=timedelta(hours=1)), keep=timedelta(0))) == 0
     assert sum(remove_dead(tmp_path, live, keep=timedelta(0))) == SMALL_FILES
     left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
     assert left == {"_delta_log", "_staged", "notes.txt", Path(live.pop()).parent.name}
@@ -182,7 +181,7 @@ def test_what_another_runner_takes_out_between_two_looks_is_still_read(
         return found
 
     monkeypatch.setattr(upkeep.by_name, "removed_since", and_then_another_writes)
-    assert live <= (still_read(tmp_path, timedelta(hours=1)) or set())
+    assert live <= (still_read(tmp_path, keep=timedelta(hours=1)) or set())
     assert not live <= live_files(tmp_path)
 
 
@@ -191,14 +190,14 @@ def test_of_tables_that_adopt_from_one_folder_nothing_goes_until_all_of_them_are
 ) -> None:
     hour, one, other = timedelta(hours=1), tmp_path / "one", tmp_path / "other"
     _files(one, 2)
-    assert still_read_of(one, other, keep=hour) == live_files(one), "the other has no row yet"
+    assert still_read(one, other, keep=hour) == live_files(one), "the other has no row yet"
     _files(other, 1)
-    assert still_read_of(one, other, keep=hour) == live_files(one) | live_files(other)
+    assert still_read(one, other, keep=hour) == live_files(one) | live_files(other)
     look = by_name.removed_since
     monkeypatch.setattr(
         upkeep.by_name, "removed_since", lambda table, at: None if table.root.name == "one" else look(table, at)
     )
-    assert still_read_of(one, other, keep=hour) is None
+    assert still_read(one, other, keep=hour) is None
     folder = tmp_path / "staged" / "g1-e1-x"
     folder.mkdir(parents=True)
     (folder / "a.parquet").write_bytes(b"dead")
@@ -225,7 +224,7 @@ def test_what_is_still_read_are_the_files_of_the_disk_whatever_their_names(tmp_p
     pq.write_table(pa.table({"_epoch": [99], "n": [1], "x": [1.5]}), folder / "part=a%20b.parquet")
     adopt(tmp_path, folder, survey(folder), application="a", epoch=1)
     there = {str(path) for path in tmp_path.rglob("*.parquet")}
-    assert still_read(tmp_path, timedelta(hours=1)) == live_files(tmp_path) == there
+    assert still_read(tmp_path, keep=timedelta(hours=1)) == live_files(tmp_path) == there
     if by_delta_rs:
         DeltaTable(tmp_path).optimize.compact()
     else:
@@ -233,8 +232,8 @@ def test_what_is_still_read_are_the_files_of_the_disk_whatever_their_names(tmp_p
     gone = there - live_files(tmp_path)
     assert str(folder / "part=a%20b.parquet") in gone
     for _ in range(2):
-        assert (still_read(tmp_path, timedelta(hours=1)) or set()) == gone | live_files(tmp_path)
-        assert still_read(tmp_path, timedelta(hours=-1)) == live_files(tmp_path)
+        assert (still_read(tmp_path, keep=timedelta(hours=1)) or set()) == gone | live_files(tmp_path)
+        assert still_read(tmp_path, keep=timedelta(hours=-1)) == live_files(tmp_path)
         DeltaTable(tmp_path).create_checkpoint()
 
 
