@@ -158,5 +158,6 @@ def in_files_of_few_rows(log: OwnerLog, kind: str, files: int) -> None:
     rows = pa.concat_tables([pq.ParquetFile(log.path / file.path).read() for file in old]).sort_by("epoch")
     few = rows.num_rows // files
     added = [log._written(kind, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
-    gone = [RemoveAction(file.path, False, 0, size=file.size, partition_values={"kind": kind}) for file in old]
+    sizes = {file.path: (log.path / file.path).size() for file in old}
+    gone = [RemoveAction(path, False, 0, size=size, partition_values={"kind": kind}) for path, size in sizes.items()]
     stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["kind"])
