@@ -34,7 +34,7 @@ class Landed(NamedTuple):
 @dataclass
 class Fate:
     """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
-    `entry`: the row that was taken; None where a branch's WHERE left it out."""
+    `entry`: the row that was taken; None where a branch's WHERE, or UNNEST, left it out."""
 
     entry: Row | None
     number: int
@@ -92,8 +92,9 @@ class Model:
             item = plan.takes[number]
             for epoch, row, key in self.rows[table]:
                 due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
-                if due and (number, *key) not in fates:
-                    yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number))
+                for place, entry in enumerate(statement.entries(number, row) if due else ()):
+                    if (number, place, *key) not in fates:
+                        yield fates.setdefault((number, place, *key), Fate(entry, number))
 
     @staticmethod
     def _may_match(plan: ReleasePlan, fate: Fate) -> bool:
