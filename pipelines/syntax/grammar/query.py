@@ -333,22 +333,16 @@ class QueryGrammar(WindowGrammar):
             self.refuse(self.here(), "UNNEST of windows is not supported", hint)
         first = self._curr
         self._advance()
-        elements = self.listed(self.scalar)
-        span = self.since(first)
-        if len(elements) > 1:
-            hint = "write one UNNEST for each: the second one gives its rows for each row of the first"
-            self.refuse(span, "UNNEST takes one ARRAY or MAP", hint)
-        numbered = self.take("WITH", "ORDINALITY")
-        alias = self._alias()
+        self.need_sign(TokenType.L_PAREN, "(")
+        elements = self.scalar()
+        self.need_sign(TokenType.R_PAREN, ")", "UNNEST takes one ARRAY or MAP: write one UNNEST for each")
+        span, numbered, alias = self.since(first), self.take("WITH", "ORDINALITY"), self._alias()
         if alias is None:
             self.refuse(span, "UNNEST needs a name", "write UNNEST(…) AS name (column, …)")
         use = TableUse(alias, None, self._names())
         if words[-1] == "JOIN" and words[0] != "CROSS":
-            self.need("ON", hint="UNNEST is joined ON TRUE")
-            condition = self.scalar()
-            if condition.written.upper() != "TRUE":
-                self.refuse(condition.span, "UNNEST is joined ON TRUE alone", "write ON TRUE, and filter in WHERE")
-        return Unnest(words[0] == "LEFT", elements[0], numbered, use, span)
+            self.need("ON", "TRUE", hint="UNNEST is joined ON TRUE: filter in WHERE")
+        return Unnest(words[0] == "LEFT", elements, numbered, use, span)
 
     def _join(self) -> TemporalJoin | None:
         first = self._curr

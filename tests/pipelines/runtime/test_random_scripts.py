@@ -56,7 +56,7 @@ UNNESTED = Script(
     (
         Statement("named", Join(Unnest(Map("a", leaves_out=7), style="view"), "users")),
         Statement("rated", Join(Unnest(Unnest("named", True)), "rates", "LEFT ", strict=True), policy="publish"),
-        Statement("all", Join(Map(Unnest("a", True), 1000, 0, 3), "rates"), "p", "block"),
+        Statement("every", Join(Map(Unnest("a", True), 1000, 0, 3), "rates"), "p", "block"),
     )
 )
 SCRIPTS = {"as it comes": AS_IT_COMES, "unnested": UNNESTED, "unions": UNIONS, "chain": CHAIN}
