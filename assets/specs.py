@@ -380,8 +380,8 @@ def _sources_of(insert: Insert, expression: str) -> Iterator[tuple[str, str]]:
             for step in reversed(branch.steps):
                 made = dict(step.columns)
                 texts = [made.get(name, "''") for _, name in found]
-                if step.elements and any(name in text for text in texts for name in step.elements.names):
-                    texts.append(step.elements.sql)
+                if (of := step.elements) is not None:
+                    texts = [of.sql if text.startswith(of.names) else text for text in texts]
                 found = [pair for text in texts for pair in references(text)]
             yield from ((branch.table, name) for _, name in found)
 
