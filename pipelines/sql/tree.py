@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.pipelines.sql.coercion import converted
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.scope import CALLED_NOW, value_of
 from tidegate.pipelines.sql.values import Value
@@ -261,7 +260,7 @@ class Union(Scan):
         scan = node.scan
         kept = " AND ".join(f"({condition.expression})" for condition in node.conditions) or None
         made = tuple(
-            (column.name, converted(own.value.sql, own.type, parse_type(column.type)))
+            (column.name, own.value.to(parse_type(column.type)))
             for column, own in zip(self.declared.table.columns, node.columns, strict=False)
             if not column.proctime
         )

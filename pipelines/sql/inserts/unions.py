@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.pipelines.connectors.table import Column as TableColumn
 from tidegate.pipelines.connectors.table import Table, WatermarkSpec
 from tidegate.pipelines.sql.coercion import castable, common_exact
-from tidegate.pipelines.sql.scope import FORBIDDEN, unused, value_of
+from tidegate.pipelines.sql.scope import storable, unused, value_of
 from tidegate.pipelines.sql.tree import KEPT, Column, Declared, Node, Scan, TimeAttribute, Union
 from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source, Span
@@ -31,7 +30,7 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
         kind = _kind(source, branches, place)
         of = _type(source, [branch.columns[place] for branch in branches])
         column = TableColumn(
-            unused(_stored(first.name), {other.name.casefold() for other in made}),
+            unused(storable(first.name), {other.name.casefold() for other in made}),
             str(of.null()),
             of.spark,
             of.nullable,
@@ -124,9 +123,3 @@ def _clash(source: Source, first: Column, column: Column) -> SqlError:
         shown = column.written if str(written).endswith("*") else written
         hint = f"write CAST({shown} AS {first.type.null()})"
     return source.error(column.span, what, hint, first.span)
-
-
-def _stored(name: str) -> str:
-    """A name that the lake can have: the quarantine holds the columns."""
-    found = re.sub("_+", "_", "".join("_" if character in FORBIDDEN else character for character in name))
-    return found.strip("_") or "value"
