@@ -108,6 +108,7 @@ class Insert:
         ons = [text for join in self.joins for text in (join.predicate, *(key.probe for key in join.keys))]
         steps = [step for branch in self.branches for step in branch.steps]
         ons += [text for step in steps for text in (step.kept, *(made for _, made in step.columns))]
+        ons += [step.elements.sql for step in steps if step.elements]
         return used_in(functions.values(), self.where, *(item.expression for item in self.projections), *ons)
 
     @property
@@ -123,11 +124,16 @@ class Insert:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The table of each branch; the probe where there is no UNION ALL."""
+        """The table of each branch; the probe where there is no UNION ALL or UNNEST."""
         return tuple(branch.table for branch in self.branches) or (self.probe,)
 
+    @property
+    def unnests(self) -> bool:
+        """Whether UNNEST gives rows of its own for each row that is taken."""
+        return any(branch.unnests for branch in self.branches)
+
     def splits_of(self, number: int) -> str:
-        """How the splits of a branch's rows begin, so that no two rows have one place; "" without UNION ALL."""
+        """How the splits of a branch's rows begin, so that no two rows have one place; "" without branches."""
         return f"{number + 1} {self.branches[number].table}/" if self.branches else ""
 
     def probe_table(self, tables: Mapping[str, Table]) -> Table:

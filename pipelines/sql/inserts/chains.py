@@ -117,7 +117,7 @@ class Chains:
             scan = writer.tree.scan
             if isinstance(scan, Union):
                 of = name if table == name else f"{table}, which {name} is made of,"
-                return f"{of} is the target of a UNION ALL, and cannot be a build side yet", read_back(name)
+                return f"{of} is the target of {scan.word}, and cannot be a build side yet", read_back(name)
             source = scan.declared
             if not source.is_target and never_signalling(source.spec, source.table.options):
                 ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]

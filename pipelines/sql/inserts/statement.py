@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.inserts.queries import Binder
+from tidegate.pipelines.sql.inserts.unnest import lean
 from tidegate.pipelines.sql.model import Insert, Projection
 from tidegate.pipelines.sql.scope import CALLED_NOW, type_of, unknown_column
 from tidegate.pipelines.sql.tree import KEPT, Condition, Declared, Node, Union
@@ -71,6 +72,13 @@ class InsertStatement:
         united, branches = (scan.declared.table, scan.taken) if isinstance(scan, Union) else (None, ())
         if any(branch.filters for branch in branches):
             conditions = (Condition(f"{quoted(scan.alias)}.{quoted(KEPT)}", frozenset({scan.alias})), *conditions)
+        projections = self._projections(target, tree.columns)
+        if united is not None and len(branches) == 1:  # of UNNEST
+            texts = [item.expression for item in (*projections, *conditions)]
+            for join in tree.joins:
+                texts += [join.predicate or "", *(key.probe for key in join.keys)]
+            united, branch = lean(united, branches[0], scan.alias, texts)
+            branches = (branch,)
         return Insert(
             id=target.options.get("insert.id", target.name),
             target=target.name,
@@ -78,7 +86,7 @@ class InsertStatement:
             probe_alias=tree.scan.alias,
             joins=tree.joins,
             where=" AND ".join(condition.expression for condition in conditions) or None,
-            projections=self._projections(target, tree.columns),
+            projections=projections,
             sql=self.statement.written,
             location=self.source.location(self.statement.span.start),
             conditions=conditions,
