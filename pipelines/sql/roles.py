@@ -152,9 +152,11 @@ def _places_of_their_own(
 
 def _fitting_connector(source: Source, declared: Declared, role: Role, others: Mapping[str, Declared]) -> None:
     """The connector's own checks once more: some only matter for a table that is read, or written."""
-    table = with_role(declared.table, role)
+    table, hint = with_role(declared.table, role), None
+    if role in ("build", "probe") and not declared.spec.check(with_role(declared.table, "sink")):
+        hint = f"no INSERT of this script writes {table.name}: write one, or name the table that {table.name} reads"
     for problem in declared.spec.check(table):
-        raise source.error(place_of(declared.statement, problem), f"{declared.spec.name}: {problem}")
+        raise source.error(place_of(declared.statement, problem), f"{declared.spec.name}: {problem}", hint)
     for part in table.parts:
         _fitting_part(source, table, part, others[part.name])
 
