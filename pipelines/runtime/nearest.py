@@ -30,7 +30,7 @@ MOST_INDEXED = 5_000_000
 """How many versions are indexed for an answer at most, some seconds' work: callers have other things to do."""
 MOST_EXAMINED = 100_000
 """How many rows are searched for keys: one key may have most of them."""
-_OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
+_OPS = {"r": "read by the snapshot", "c": "inserted", "+": "inserted", "u": "updated", "d": "deleted"}
 _AT = "_at"
 """The column with a row's number."""
 
@@ -65,7 +65,7 @@ def nearest_of_rows(
 ) -> Iterator[MissedKey | None]:
     """For each quarantined row its nearest version; None if it had a match, or its key cannot be known. Each epoch's
     rows are looked up together."""
-    joins = keyed_joins(pipeline, insert)
+    joins = keyed_joins(pipeline, insert, lake.target_path)
     for _, group in groupby(rows, key=lambda row: row.group.epoch):
         own = list(group)
         columns = {name: pa.array([row.place[name] for row in own]) for name in PROBE_PLACE}
@@ -95,7 +95,7 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     that joins read. None if there are none, or if a changed script reads other columns."""
     numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
     unmatched = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
-    table = Stream(lake, plan.first.table).table
+    table = _stream(lake, joins, plan.first.table).table if joins else None
     if table is None or not unmatched.num_rows or len(plan.branches) > 1:
         return None
     epochs = unmatched["_probe_epoch"].unique().to_pylist()
@@ -112,6 +112,12 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
     probes = dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
     return unmatched.join(probes, list(PROBE_PLACE), join_type="inner").sort_by(_AT)
+
+
+def _stream(lake: Lake, joins: Sequence[KeyedJoin], name: str) -> Stream:
+    """A table that some joins of an INSERT read."""
+    target = next((join.targets[name] for join in joins if name in join.targets), None)
+    return Stream(lake, name, None if target is None else Location(target))
 
 
 def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:
@@ -154,10 +160,9 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
     if not join.types or pin is None:
         return ["not looked for: the join's key is an expression"] * rows.num_rows
     try:
-        indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation)
-        newest = Stream(lake, join.build).generation(pin.generation).last
-        if newest is not None and lake.epochs.last(join.build) is None:
-            return [f"not looked for: {join.build} is the target of another INSERT"] * rows.num_rows
+        stream = _stream(lake, [join], join.build)
+        indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation, output=stream.output)
+        newest = stream.generation(pin.generation).last
         upto = pin.epoch if newest is None else newest.epoch
         missing = indexed.missing(upto)
         if missing > MOST_INDEXED or not indexed.plain:

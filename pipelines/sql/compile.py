@@ -4,7 +4,7 @@ known before anything runs is found here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,8 @@ from tidegate.pipelines.syntax.types import quoted
 @dataclass(frozen=True)
 class KeyedJoin:
     """A join of an INSERT. `keys`: column of the build (its primary key, in order) -> column of the probe; empty where
-    one is an expression. `types`: the Spark types of the columns that the build stores."""
+    one is an expression. `types`: the Spark types of the columns that the build stores. `targets`: of probe and
+    build, where those lie that are targets of other INSERTs."""
 
     probe: str
     build: str
@@ -45,6 +46,7 @@ class KeyedJoin:
     time: str
     keys: Mapping[str, str]
     types: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,21 @@ class MissedKey:
     nearest: str
 
 
-def keyed_joins(pipeline: Pipeline, insert: Insert) -> tuple[KeyedJoin, ...]:
-    """The joins of an INSERT, as far as they compare plain columns."""
-    return tuple(_keyed(pipeline, insert, join) for join in insert.joins)
+def keyed_joins(pipeline: Pipeline, insert: Insert, place: Callable[[Table], object]) -> tuple[KeyedJoin, ...]:
+    """The joins of an INSERT, as far as they compare plain columns. `place`: where a target lies."""
+    return tuple(_keyed(pipeline, insert, join, place) for join in insert.joins)
 
 
-def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
+def _keyed(pipeline: Pipeline, insert: Insert, join: Join, place: Callable[[Table], object]) -> KeyedJoin:
     own = f"{quoted(insert.probe_alias)}."
     keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
     plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
     types = {column.name: column.spark_type for column in pipeline.table(join.build).stored_columns}
     whole = len(plain) == len(join.keys)
-    return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})
+    written = [name for name in (insert.probe, join.build) if pipeline.writer_of(name) is not None]
+    targets = {name: str(place(pipeline.table(name))) for name in written}
+    names = (insert.probe, join.build, join.alias, join.time)
+    return KeyedJoin(*names, plain if whole else {}, types if whole else {}, targets)
 
 
 def compile_script(

@@ -14,7 +14,9 @@ from tidegate.pipelines.connectors.options import (
     SOURCE_OPTIONS,
     find_option,
 )
-from tidegate.pipelines.connectors.table import Role
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import ConnectorSpec
+from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
@@ -59,7 +61,7 @@ def roles(
         if name.text in written:
             role = "sink"
         known = found.setdefault(name.text, role)
-        if {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
+        if {known, role} == {"build", "probe"} and serves_both(declared[name.text].table):
             found[name.text] = "build"
             both.add(name.text)
         elif known != role:
@@ -89,21 +91,24 @@ def roles(
     return found, both
 
 
-def _has_both(declared: Declared) -> bool:
-    """Whether a table can be a build side and a probe at once: it only grows, and its connector has it as either."""
-    return declared.only_grows and not _problems(declared, ("build", "probe"))
+def serves_both(table: Table) -> bool:
+    """Whether a source's table can be a build side and a probe at once: it only grows, and its connector has it as
+    either."""
+    spec = connector(table.connector).spec
+    return spec.only_grows(table.options) and not _problems(spec, table, ("build", "probe"))
 
 
-def _problems(declared: Declared, roles: Iterable[Role]) -> bool:
+def _problems(spec: ConnectorSpec, table: Table, roles: Iterable[Role]) -> bool:
     """Whether the connector cannot have a table in one of these roles."""
-    return any(declared.spec.check(with_role(declared.table, role)) for role in roles)
+    return any(spec.check(with_role(table, role)) for role in roles)
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
     """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
         return read_back(declared.table.name)
-    return None if _problems(declared, wanted) else "it has updates: declare it twice, under two names"
+    neither = _problems(declared.spec, declared.table, wanted)
+    return None if neither else "it has updates: declare it twice, under two names"
 
 
 def read_back(target: str) -> str:
