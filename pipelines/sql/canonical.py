@@ -145,7 +145,6 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "policy": {},
         "translator": TRANSLATOR,
     }
-    del form["source"]["connector"]
     options = form["options"]
     given = [name for name in options if name.startswith(WATERMARK_PREFIX)]
     form["watermark options"] = {name: options.pop(name) for name in given}
@@ -197,13 +196,9 @@ def _options(
     known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS, *spec.foreign) if among is None else among
     shown = table.options.redacted()
     found: dict[str, str] = {}
-    for name in sorted(table.options):
+    for name in sorted(table.options.keys() - {"connector"}):
         option = find_option(name, known)
-        if option is None and (among is not None or name == "connector"):
-            if name == "connector" and changes == "identity":
-                found[name] = table.connector
-            continue
-        if (option.changes if option else "identity") != changes:
+        if (option is None and among is not None) or (option.changes if option else "identity") != changes:
             continue
         value = shown[name] if is_secret(name) else _real(table.options, name, environment)
         if name == "path" and not problem(value):

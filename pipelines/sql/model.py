@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
 from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Condition as Condition
@@ -288,7 +289,6 @@ class CompiledScript:
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
         """A copy in which `table` has `strategy` in place of the one in its DDL. Raises PlanningError."""
-        from tidegate.pipelines.errors import PlanningError
         from tidegate.pipelines.watermarks import WatermarkStrategy
 
         problem = None
@@ -299,11 +299,7 @@ class CompiledScript:
             problem = f"{table} is written by {writer.id}, whose watermark it has: give {writer.probe} the strategy"
         elif not isinstance(strategy, WatermarkStrategy):
             problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
-        elif any(
-            insert.windowed is not None and not insert.windowed.event_time
-            for insert in self.inserts
-            if insert.probe == table
-        ):
+        elif any(each.windowed and not each.windowed.event_time for each in self.inserts if each.probe == table):
             problem = f"windows of {table!r} are in processing time: declare WATERMARK FOR, or the table once more"
         if problem is not None:
             raise PlanningError(

@@ -258,7 +258,7 @@ class QueryGrammar(WindowGrammar):
         first = self._curr
         if self._match(TokenType.STAR):
             return SelectItem(self.since(first))
-        if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self._star_follows():
+        if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self.word("*", ahead=2):
             qualifier = self.name("a table's name")
             self._advance(2)
             return SelectItem(self.since(first), qualifier=qualifier)
@@ -268,10 +268,6 @@ class QueryGrammar(WindowGrammar):
             alias = self.name("a name")
         self._no_over()
         return SelectItem(self.since(first), expression, alias)
-
-    def _star_follows(self) -> bool:
-        after = self._index + 2
-        return after < len(self._tokens) and self._tokens[after].token_type == TokenType.STAR
 
     def _probe(self) -> tuple[TableUse, WindowFunctionCall | None]:
         window = self.window_function()
