@@ -220,7 +220,7 @@ def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path
         return found
 
     landing = Runner(old.pipeline, old.lake, clock=lambda: 0).landing("clicks")
-    planner = replace(landing.planner, definition=number)
+    planner = replace(landing.planner, check=number)
     with landing.opened(1) as (_, context):
         position = position_of(context, old.lake)
         step = SimpleNamespace(plan=lambda request: Planned(Step({"from": 0, "to": 0})))
