@@ -50,6 +50,7 @@ class Reconciliation:
         if isinstance(rows, WhereRowsAre):
             return {
                 "rows landed": rows.landed,
+                **({"rows unnested": rows.further} if rows.further else {}),
                 "rows published": rows.published,
                 "rows quarantined": sum(rows.quarantined.values()),
                 "rows dropped": sum(rows.dropped.values()),
@@ -157,10 +158,11 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     }
     problems = []
     if not rows.balanced:
-        few = "few" if rows.accounted < rows.landed else "many"
+        more = rows.accounted - rows.landed - rows.further
+        unnested = f", and {rows.further:,} more by UNNEST," if rows.further else ","
         problems.append(
-            f"of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
-            f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
+            f"of {counted(rows.landed, 'row')} of {rows.probe} that landed{unnested} {rows.accounted:,} are in a place "
+            f"(published, quarantined, dropped, waiting): {abs(more):,} too {'few' if more < 0 else 'many'}"
         )
     names = {
         **{name: f"the table of {own.stream.name}" for name, (own, _) in read.items()},

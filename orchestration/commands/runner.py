@@ -58,11 +58,13 @@ def session(lake: Path, master: str | None, bars: Bars) -> Callable[[], Any]:
 @contextlib.contextmanager
 def session_ahead(lake: Path, master: str | None, certain: bool) -> Iterator[Callable[[Bars], Callable[[], Any]]]:
     """The same, with the session started at once, in the background, if it is `certain` to be needed or the lake is
-    new. Not if jars have to be downloaded, whose progress is shown."""
+    new. Not if jars have to be downloaded, whose progress is shown. Raises LakeError, before anything is written, for a
+    lake that another Tidegate has made."""
     from tidegate.pipelines.jars import is_complete
-    from tidegate.pipelines.lake import Layout
+    from tidegate.pipelines.lake import Lake
 
-    if not is_complete() or not (certain or not (Layout(lake).root / "_control").is_there()):
+    new = Lake.found(lake) is None
+    if not is_complete() or not (certain or new):
         yield partial(session, lake, master)
         return
     from tidegate.pipelines.runtime.session import SessionAhead

@@ -87,6 +87,8 @@ class Lake(Layout):
                 state="nothing was changed",
                 next_command=NextCommand("run", does="makes one; or give the right --lake"),
             )
+        self.logs = OwnerLogs(self.control)
+        self._refuse_other_format()
         try:
             self.root.make()
             self.control.make(PRIVATE)
@@ -100,7 +102,6 @@ class Lake(Layout):
         for name in OWN_FOLDERS:
             with suppress(OSError):  # of a lake that is only read: whoever writes there gets the error
                 (self.root / name).make(PRIVATE)
-        self.logs = OwnerLogs(self.control)
         self.epochs = Records(self.logs, EpochRow)
         self.watermarks = Records(self.logs, WatermarkRow)
         self.splits = Records(self.logs, SplitRow)
@@ -110,7 +111,6 @@ class Lake(Layout):
         self.definitions = Records(self.logs, DefinitionRow)
         self.ledger = Records(self.logs, LedgerRow)
         self.generations = Records(self.logs, GenerationRow)
-        self._refuse_other_format()
 
     @classmethod
     def found(cls, root: Address) -> Self | None:

@@ -311,6 +311,9 @@ class Leases:
                 raise LeaseHeld(owner, held.describe())
         row = replace(row, epoch=last.epoch + 1 if last else 1)
         self._logs.of(owner).append_after(table, row)
+        if last is not None and last.holder not in own and not last.released:
+            with suppress(OSError):  # of one that died: without it, its other leases are as old as their records
+                self._beats.end(last.holder)
         return row
 
     def _renew(self) -> None:

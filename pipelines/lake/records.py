@@ -309,6 +309,11 @@ class StagedRow(Record):
         counted = [int(number) for name, number in self.facts.items() if name.startswith("late@")]
         return sum(counted) if counted else None
 
+    @property
+    def further(self) -> int:
+        """Rows that UNNEST gave beyond one for each row that the epoch took from what landed."""
+        return sum(int(number) for name, number in self.facts.items() if name.startswith("further@"))
+
     def of(self, disposition: str) -> list[StagedFile]:
         """The staged files of one disposition."""
         return [restored(StagedFile, file, self.place) for file in self.files if file["disposition"] == disposition]

@@ -2,6 +2,8 @@
 
 landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
 
+UNNEST makes several rows of one; those beyond the first are counted apart, and added to the left side.
+
 Of a process: landed = handled + left out + waiting, over all inputs; its output rows are counted apart.
 """
 
@@ -57,6 +59,7 @@ class WhereRowsAre:
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
         outputs: of a process, the rows that it has written to each output, and where they went.
         branches: of a UNION ALL, the rows of each branch, by the newest plan.
+        further: rows that UNNEST gave beyond one for each landed row: each of them is in a place, too.
     """
 
     insert: str
@@ -72,6 +75,7 @@ class WhereRowsAre:
     released_again: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[Given, ...] = ()
     branches: tuple[InputRows, ...] = ()
+    further: Count = 0
 
     @property
     @fact()
@@ -107,8 +111,8 @@ class WhereRowsAre:
     @property
     @fact()
     def balanced(self) -> bool:
-        """Whether every landed row is in exactly one place."""
-        return self.accounted == self.landed
+        """Whether every landed row, and each that UNNEST made of it, is in exactly one place."""
+        return self.accounted == self.landed + self.further
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Done:
     published one has taken. `in_time`: the rows that published epochs of event time, or of a UNION ALL, took straight
     from what landed; None if there is no such epoch. `decided`: quarantined rows that were released or discarded.
     `sums`: what was quarantined; of rows decided about, those of the last DECISIONS decisions: the ones after epoch
-    `since`, 0 for all. `processed`: the rows of a process."""
+    `since`, 0 for all. `processed`: the rows of a process. `further`: rows that UNNEST gave beyond one for each."""
 
     released: int = 0
     matched: int = 0
@@ -130,6 +134,7 @@ class Done:
     sums: tuple[QuarantinedSum, ...] = ()
     since: int = 0
     processed: Processed = Processed()
+    further: int = 0
 
     @classmethod
     def of(cls, row: LedgerRow) -> Done:
@@ -162,6 +167,7 @@ class Done:
             sums,
             max(since, self.since, other.since),
             self.processed + other.processed,
+            self.further + other.further,
         )
 
 
@@ -172,12 +178,12 @@ DECISIONS = 500
 def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     """What epochs have done with rows. Each earlier epoch to which one of them refers (a backfill, rows out of
     quarantine) must be among them."""
-    released, matched, extended, dropped = 0, 0, Counter[str](), Counter[str]()
+    released, matched, further, extended, dropped = 0, 0, 0, Counter[str](), Counter[str]()
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
             continue
         released = max(released, epoch.plan.first.upto)
-        counts = epoch.staged.counts
+        counts, further = epoch.staged.counts, further + epoch.staged.further
         dropped.update(_reasons(counts, "dropped:"))
         if epoch.plan.state is not None:  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
@@ -211,6 +217,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         sums,
         since,
         processed_by(epochs),
+        further,
     )
 
 
@@ -359,6 +366,7 @@ def where_rows_are(
             input_rows(lake, item.table, item.generation, item.taken if newest.published else item.earlier)
             for item in (plan.branches if len(plan.branches) > 1 else ())
         ),
+        further=done.further,
     )
 
 

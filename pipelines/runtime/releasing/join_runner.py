@@ -28,6 +28,7 @@ from tidegate.pipelines.joins.writer import Release, Staged, merged, split_of
 from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
+from tidegate.pipelines.lake.ordinals import WANTED, first_place, without_ordinals
 from tidegate.pipelines.lake.stream import ORDERED, PLACED, Stream
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
@@ -76,9 +77,11 @@ def landed_again(
     splits: str = "",
     *,
     ordered: bool = False,
+    unnests: int = 0,
 ) -> DataFrame:
     """The rows of a branch's table that lie in the plan's lots; `splits`: how its splits begin in the quarantine.
-    `ordered`: with the place in the order of changes that they have there."""
+    `ordered`: with the place in the order of changes that they have there; `unnests`: through how many UNNEST they went
+    (`WANTED` says which of their elements these are)."""
     lots = plan.joined
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
@@ -92,12 +95,21 @@ def landed_again(
     )
     if ordered:
         places = places.groupBy(*(f"_quarantined{name}" for name in PLACE)).agg(F.min(FIRST_SEQ).alias(FIRST_SEQ))
+    landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
+    at = dict(PLACE)
+    if unnests:
+        own = [f"_quarantined{name}" for name in at if name != "_offset"]
+        first = F.expr(without_ordinals("_quarantined_offset", unnests))
+        places = places.groupBy(*own, first.alias("_first")).agg(F.collect_set("_quarantined_offset").alias(WANTED))
+        places = places.withColumnRenamed("_first", "_quarantined_offset")
+        at |= {"_split": "_first_split", "_offset": "_first_offset"}
+        firsts = zip(("_first_split", "_first_offset"), first_place("_split", "_offset", unnests), strict=True)
+        landed = landed.withColumns({name: F.expr(text) for name, text in firsts})
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
-    landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
-    same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
-    found = landed.join(places, reduce(Column.__and__, same), "inner" if ordered else "left_semi")
-    return found.drop(*(f"_quarantined{at}" for at in PLACE)) if ordered else found
+    same = [landed[name] == places[f"_quarantined{there}"] for there, name in at.items()]
+    found = landed.join(places, reduce(Column.__and__, same), "inner" if ordered or unnests else "left_semi")
+    return found.drop(*(f"_quarantined{there}" for there in at), "_first_split", "_first_offset")
 
 
 def in_lots(lots: Sequence[Lot]) -> Column:
@@ -244,7 +256,8 @@ class JoinRunner(InsertRunner):
             parts = [item.releasable.rows(spark, stream.path)] if item.parts and stream.table else []
             if plan.joined and stream.table:
                 splits = self.insert.splits_of(number)
-                parts.append(landed_again(spark, stream.path, self.quarantine_path, plan, number, splits))
+                own, unnests = (spark, stream.path, self.quarantine_path), self.insert.branches[number].unnests
+                parts.append(landed_again(*own, plan, number, splits, unnests=unnests))
             landed = self.pipeline.table(stream.name)
             found += [through(rows, landed, self.insert, number, plan.instant) for rows in parts]
         rows = reduce(DataFrame.unionByName, found) if found else None

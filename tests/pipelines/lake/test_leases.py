@@ -77,6 +77,33 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
         other.kill()
         other.wait()
         mine.acquire("clicks")
+    assert runners_of(tmp_path, but=mine) == []  # who dies leaves nothing that stays
+
+
+def test_runners_that_live_for_seconds_on_machines_whose_clocks_differ_by_an_hour_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lease is taken from one that is at work, and none is held for ever: each runner looks once, and ends."""
+
+    def runner(host: str) -> Leases:
+        monkeypatch.setattr("tidegate.pipelines.lake.leases.machine", lambda: f"{host}/boot/ns")
+        ahead = {"a": 3_600_000, "b": 0}[host]
+        return Leases(OwnerLogs(tmp_path), label=f"cron on {host}", clock=lambda: system_clock() + ahead)
+
+    for epoch, (host, other) in enumerate(("ab", "ba") * 3, 1):
+        at_work = runner(host)
+        at_work.acquire("clicks")
+        for _ in range(2):
+            with contextlib.closing(runner(other)) as waits, pytest.raises(LeaseHeld, match=f"cron on {host}"):
+                waits.acquire("clicks")
+        record(at_work._logs, epoch)
+        if host == "a":  # it is killed before it ends its lease; the other machine's next runners judge that
+            at_work._stop.set()
+            later(tmp_path, at_work)
+        else:
+            at_work.close()
+    assert [row.epoch for row in Records(OwnerLogs(tmp_path), EpochRow).rows("clicks")] == [*range(1, 7)]
+    assert len(list((tmp_path / "runners").iterdir())) == 0
 
 
 def test_an_abandoned_runner_of_this_process_holds_nothing(tmp_path: Path) -> None:
