@@ -215,7 +215,7 @@ class JoinRunner(InsertRunner):
             probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
             rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
         if self.is_build:
-            release = replace(release, splits=() if plan.joined else self._splits(plan))
+            release = replace(release, splits=() if plan.joined else self._splits(plan, rows))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(insert.probe_table(pipeline.tables)))
         wide = self.target_path in self.wide
@@ -239,14 +239,15 @@ class JoinRunner(InsertRunner):
         tasks = max(plan.rows // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
-    def _splits(self, plan: ReleasePlan) -> tuple[str, ...]:
+    def _splits(self, plan: ReleasePlan, probe: Probe) -> tuple[str, ...]:
         """The splits of the places of all rows that a plan takes, in order."""
         found, kinds = set[str](), pa.schema([("_epoch", pa.int64()), ("_split", pa.string())])
-        for number, (item, stream) in enumerate(zip(plan.takes, self.probes, strict=True)):
-            of_branch = self.insert.splits_of(number)
-            for batch in item.releasable.batches(stream.path, self.spark, *kinds.names):
+        if probe.rows is not None:  # queries give rows other places
+            found = {split_of(*row) for row in probe.rows.select(*kinds.names).distinct().collect()}
+        else:
+            for batch in plan.first.releasable.batches(self.probes[0].path, self.spark, *kinds.names):
                 own = pa.Table.from_batches([batch]).cast(kinds).group_by(kinds.names, use_threads=False).aggregate([])
-                found |= {split_of(row["_epoch"], of_branch + row["_split"]) for row in own.to_pylist()}
+                found |= {split_of(row["_epoch"], row["_split"]) for row in own.to_pylist()}
         return tuple(sorted(found))
 
     def _united(self, spark: SparkSession, plan: ReleasePlan) -> Probe:
