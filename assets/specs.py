@@ -379,7 +379,10 @@ def _sources_of(insert: Insert, expression: str) -> Iterator[tuple[str, str]]:
             found = [(alias, column)]
             for step in reversed(branch.steps):
                 made = dict(step.columns)
-                found = [pair for _, name in found for pair in references(made.get(name, "''"))]
+                texts = [made.get(name, "''") for _, name in found]
+                if (of := step.elements) is not None:
+                    texts = [of.sql if text.startswith(of.names) else text for text in texts]
+                found = [pair for text in texts for pair in references(text)]
             yield from ((branch.table, name) for _, name in found)
 
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.lake.commits import NO_CLEANING, Removal, commit
-from tidegate.pipelines.lake.owner_log import BLOCK
+from tidegate.pipelines.lake.owner_log import GROUP
 from tidegate.pipelines.runtime.epochs import all_of, insert_owner, stored_plan
 from tidegate.pipelines.runtime.ledger import checkpoint
 from tidegate.pipelines.runtime.session import start_session
@@ -87,8 +87,8 @@ def _commit(versions: int) -> Figure:
             return [AddAction(f"{next(number)}.parquet", 1, {}, 0, True, '{"numRecords": 1}')]
 
         def by_name() -> None:
-            commit(there(path), path, added(), marks={"own": next(number)})
-            assert there(path).transaction_version("own") is not None
+            commit(there(path), added(), marks={"own": next(number)})
+            assert "own" in there(path).applications
 
         def by_delta_rs() -> None:
             table, marks = DeltaTable(path), [Transaction("other", next(number))]
@@ -154,7 +154,7 @@ def _grow(root: str, epochs: int) -> None:
     for path in (target, *map(lake.table_path, ("users", "clicks"))):
         _lengthen_log(Path(path), VERSIONS)
     while epochs > 0:
-        count = min(BLOCK, epochs)
+        count = min(GROUP, epochs)
         epochs -= count
         last = {name: _landed(lake, name, count) for name in ("users", "clicks")}
         row = lake.epochs.last(owner)

@@ -144,7 +144,7 @@ def _fed(server: EmbeddedMariaDb, clicks: Path) -> Iterator[None]:
         file = clicks / f"part-{number}.parquet"
         pq.write_table(_clicks(number * many), file)
         facts = json.dumps({"numRecords": many})
-        commit(there(clicks), clicks, [AddAction(file.name, file.stat().st_size, {}, 0, True, facts)])
+        commit(there(clicks), [AddAction(file.name, file.stat().st_size, {}, 0, True, facts)])
 
     with server.connect(database="bench") as connection, connection.cursor() as cursor:
         threads = [threading.Thread(target=paced, args=(step,)) for step in (change, click)]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.delta_log import size_of
+from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
 from tidegate.pipelines.sql import compile_script
@@ -82,7 +82,7 @@ def _joined(spark: SparkSession, rows: int) -> _Took:
         ) as runner:
             landed = seconds(lambda: [runner.advance(table) for table in ("items", "sales")])
             shutil.rmtree(folder / "items")
-            size = size_of(runner.lake.table_path("items"))
+            size = sum(file.size for file in there(runner.lake.table_path("items")).files.values())
             print(f"landed {size:,} bytes in {landed:.0f} s", flush=True)
             released = seconds(lambda: runner.release("priced"))
             target = runner.lake.target_path(runner.pipeline.table("priced"))

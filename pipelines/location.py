@@ -13,6 +13,7 @@ this process puts or deletes anything. On an object store a put that was answere
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -43,8 +44,14 @@ LISTED = 2_000
 SYNCED_AT_ONCE = 8
 """Files that are synced at the same time: a disk writes them together."""
 
+AT_WORKING_DIRECTORY, RENAME_NOREPLACE = -100, 1
+"""Constants of Linux for `renameat2`."""
+
 NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EROFS}
 """The errors of a file system whose folders need no sync, or cannot be written at all."""
+
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""The errors of a file system that has no hard links."""
 
 Address: TypeAlias = "str | os.PathLike[str]"
 """What a Location can be made from; a Location itself is one."""
@@ -174,12 +181,16 @@ class Location:
         _sync_folder(os.path.dirname(self._at))
 
     def put_new(self, content: bytes) -> None:
-        """Write a file, whole or not at all. It is durable then. Raises FileExistsError if there is one, and OSError
-        with one of `tidegate.pipelines.lake.commits.NO_LINKS` if the storage cannot do this."""
+        """Write a file, whole or not at all. It is durable then. Raises FileExistsError if there is one."""
         settle()
         with self._written_beside(content) as unfinished:
             tag = _tag(os.stat(unfinished))
-            os.link(unfinished, self._at)
+            try:
+                os.link(unfinished, self._at)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                _rename_new(unfinished, self._at)
         folder = os.path.dirname(self._at)
         _sync_folder(folder)
         with _lock:
@@ -365,6 +376,15 @@ def settle() -> None:
             _synced[folder] = tag
             if _found.get(folder) == (commit, tag):
                 del _found[folder]
+
+
+def _rename_new(path: str, name: str) -> None:
+    """Give a file a name if no file has it, on a file system without hard links. Raises OSError."""
+    renamed = ctypes.CDLL(None, use_errno=True).renameat2(
+        AT_WORKING_DIRECTORY, os.fsencode(path), AT_WORKING_DIRECTORY, os.fsencode(name), RENAME_NOREPLACE
+    )
+    if renamed != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
 
 
 def _sync_folder(folder: str) -> None:

@@ -165,7 +165,7 @@ def read_footer(path: Location, file: StagedFile) -> Footer:
 def delta_columns(path: Location) -> dict[str, str]:
     """The columns of a Delta table, in stored order; none when there is no table."""
     table = opened(path)
-    return {field.name: kind(field.type) for field in pa.schema(table.schema().to_arrow())} if table else {}
+    return {field.name: kind(field.type) for field in pa.schema(table.schema.to_arrow())} if table else {}
 
 
 def _nulls(footer: pq.FileMetaData) -> dict[str, int | None]:

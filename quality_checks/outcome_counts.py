@@ -99,6 +99,7 @@ def expected_facts(insert: Insert) -> set[str]:
         second = {"second"} if len(insert.outputs) > 1 else set[str]()
         of_joins |= {NOT_HAVING} if insert.windowed else set()
         return of_joins | second | {*OF_PROCESSES, f"late@{insert.probe_alias}"}
+    of_joins |= {f"further@{insert.probe_alias}"} if insert.unnests else set()
     if insert.time == "processing":
         return of_joins
     return of_joins | {f"{fact}@{insert.probe_alias}" for fact in ("late", "least-time", "greatest-time")}

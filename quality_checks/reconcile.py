@@ -50,6 +50,7 @@ class Reconciliation:
         if isinstance(rows, WhereRowsAre):
             return {
                 "rows landed": rows.landed,
+                **({"rows unnested": rows.further} if rows.further else {}),
                 "rows published": rows.published,
                 "rows quarantined": sum(rows.quarantined.values()),
                 "rows dropped": sum(rows.dropped.values()),
@@ -60,10 +61,10 @@ class Reconciliation:
             "rows handled": rows.handled,
             "rows left out": sum(rows.left_out.values()),
             "rows waiting": sum(item.waiting for item in rows.inputs),
-            "rows given": sum(item.given for item in rows.outputs),
-            "rows published": sum(item.published for item in rows.outputs),
-            "rows quarantined": sum(item.quarantined for item in rows.outputs),
-            "rows not having": sum(item.not_having for item in rows.outputs),
+            "rows given": sum(item.given for item in rows.outputs.values()),
+            "rows published": sum(item.published for item in rows.outputs.values()),
+            "rows quarantined": sum(item.quarantined for item in rows.outputs.values()),
+            "rows not having": sum(item.not_having for item in rows.outputs.values()),
         }
 
 
@@ -97,10 +98,10 @@ def _of_process(lake: Lake, pipeline: Pipeline, insert: ProcessInsert) -> Reconc
             f"of {counted(rows.taken, 'row')} that its epochs take, they saw {rows.read:,}, handled {rows.handled:,} "
             f"and left out {left_out:,}"
         )
-    for item in rows.outputs:
+    for name, item in rows.outputs.items():
         if item.given != item.published + item.quarantined + item.not_having:
             problems.append(
-                f"of {counted(item.given, 'row')} for {item.table}, {item.published:,} are published, "
+                f"of {counted(item.given, 'row')} for {name}, {item.published:,} are published, "
                 f"{item.quarantined:,} quarantined and {item.not_having:,} left out by HAVING"
             )
     tables, expected, grows = _tables_of(lake, pipeline, insert, rows)
@@ -122,11 +123,11 @@ def _tables_of(
         expected[name] = item.landed - read.removed.rows
         if CHANGELOG_RETENTION in table.options:
             thinned.add(name)
-    for item in rows.outputs:
-        target = pipeline.table(item.table)
+    for output, item in rows.outputs.items():
+        target = pipeline.table(output)
         for name, path, number in (
-            (f"the table of {item.table}", lake.target_path(target), item.published),
-            (f"the quarantine of {item.table}", lake.quarantine_path(target, insert), item.quarantined),
+            (f"the table of {output}", lake.target_path(target), item.published),
+            (f"the quarantine of {output}", lake.quarantine_path(target, insert), item.quarantined),
         ):
             tables[name], expected[name] = logged_rows(path), number
     return tables, expected, thinned
@@ -157,10 +158,11 @@ def _of_join(lake: Lake, pipeline: Pipeline, insert: Insert) -> Reconciliation:
     }
     problems = []
     if not rows.balanced:
-        few = "few" if rows.accounted < rows.landed else "many"
+        more = rows.accounted - rows.landed - rows.further
+        unnested = f", and {rows.further:,} more by UNNEST," if rows.further else ","
         problems.append(
-            f"of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place "
-            f"(published, quarantined, dropped, waiting): {abs(rows.landed - rows.accounted):,} too {few}"
+            f"of {counted(rows.landed, 'row')} of {rows.probe} that landed{unnested} {rows.accounted:,} are in a place "
+            f"(published, quarantined, dropped, waiting): {abs(more):,} too {'few' if more < 0 else 'many'}"
         )
     names = {
         **{name: f"the table of {own.stream.name}" for name, (own, _) in read.items()},
@@ -183,7 +185,7 @@ def _where_rows_are(lake: Lake, pipeline: Pipeline, insert: Insert) -> tuple[Whe
     rows, upto, target = None, 0, lake.target_path(pipeline.table(insert.target))
     while True:
         before, (_, found) = rows, newest_of(lake, insert.id, target)
-        rows = found or nothing_done(lake, insert)
+        rows = found or nothing_done(lake, insert.id, insert.probe)
         if rows == before or rows.branches:  # nothing landed since the epoch was looked up
             return rows, upto
         newest = Stream.of(lake, pipeline, insert.probe).generation(rows.generation).last

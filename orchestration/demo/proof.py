@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from tidegate.orchestration.demo import writer
-from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.adopt import there
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.records.kinds import fact
 
 
 def read(path: Location, *columns: str) -> pa.Table:
     """Today's rows of the table at `path`."""
-    return delta_log.read(DeltaTable(str(path)), *columns)
+    return there(path).rows().to_table(columns=list(columns))
 
 
 EXAMPLES = 3

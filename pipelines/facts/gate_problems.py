@@ -214,7 +214,8 @@ def imbalanced(at: At, insert: InsertScope) -> Problem | None:
 
 
 def _nowhere(rows: WhereRowsAre, process: bool) -> str:
-    few = "few" if rows.accounted < rows.landed else "many"
+    more = rows.accounted - rows.landed - rows.further
     places = "handled, left out, waiting" if process else "published, quarantined, dropped, waiting"
-    text = f"of {counted(rows.landed, 'row')} of {rows.probe} that landed, {rows.accounted:,} are in a place ({places})"
-    return f"{text}: {abs(rows.landed - rows.accounted):,} too {few}"
+    unnested = f" and {rows.further:,} more by UNNEST" if rows.further else ""
+    text = f"of {counted(rows.landed, 'row')} of {rows.probe} that landed{unnested}, {rows.accounted:,} are in a place"
+    return f"{text} ({places}): {abs(more):,} too {'few' if more < 0 else 'many'}"

@@ -7,7 +7,7 @@ from tidegate.pipelines.facts.at import At
 from tidegate.pipelines.facts.problem import Asked, Problem, SourceScope, in_ms
 from tidegate.pipelines.lake import WatermarkRow
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.ledger import newest_of, where_rows_are
+from tidegate.pipelines.runtime.ledger import newest_of, nothing_done
 from tidegate.pipelines.runtime.splits import Splits, of_a_file, stored_splits
 from tidegate.pipelines.text import moment, seconds
 
@@ -60,8 +60,7 @@ def _chunks(at: At, table: str, generation: int) -> str:
 def _waiting(at: At, source: SourceScope) -> int:
     """Landed rows that wait for this build, over all INSERTs that join to it."""
     found = [
-        newest_of(at.lake, insert, None)[1] or where_rows_are(at.lake, insert, probe, ())
-        for insert, probe in source.waits
+        newest_of(at.lake, insert, None)[1] or nothing_done(at.lake, insert, probe) for insert, probe in source.waits
     ]
     return sum(rows.waiting for rows in found)
 

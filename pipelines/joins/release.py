@@ -40,6 +40,7 @@ from tidegate.pipelines.joins.task import (
     BYTES_BACK,
     CALLED,
     FIRST_SEQ,
+    FURTHER,
     OWN,
     PACKED,
     ROW,
@@ -286,6 +287,7 @@ class Joining:
             number=group,
             timed=insert.probe_alias if insert.time == "event" and not group else None,
             late_upto=self.release.late_upto,
+            probe=insert.probe_alias,
         )
 
     def _landed(self, probe: Probe) -> Landed:
@@ -415,7 +417,7 @@ def _read(spark: SparkSession, probe: Probe, landed: Landed) -> tuple[DataFrame,
     """The frame that the first task reads, and how the task turns its batches into frames."""
     if probe.rows is not None:
         there = set(probe.rows.columns)
-        asked = dict.fromkeys([*OWN.values(), "_rowtime", FIRST_SEQ, *landed.types, *landed.columns])
+        asked = dict.fromkeys([*OWN.values(), "_rowtime", FIRST_SEQ, FURTHER, *landed.types, *landed.columns])
         return probe.rows.select(*(quoted(name) for name in asked if name in there)), landed.of
 
     def frames(numbers: Iterable[pa.RecordBatch]) -> Iterator[Frame]:

@@ -10,6 +10,7 @@ are:
                                                              probe; else they are read again for quarantined rows
     _probe_time                                              in event time: us, UTC
     _probe_seq                                               of rows out of quarantine, where statements join the target
+    _further                                                 of an UNNEST: not the first row of its landed row
     _instant                                                 PROCTIME() in this release
     _split, _offset                                          of the landed row, if functions of the script are called
     _why<n>                                                  why the n-th join gave no version; NULL if it gave one
@@ -90,6 +91,8 @@ OWN = {"_probe_op": "_op", "_probe_epoch": "_epoch", "_probe_split": "_split", "
 FIRST_SEQ = "_first_seq"
 """The column of landed rows that were in quarantine with the place in the order of changes that they were given when
 they were first taken."""
+FURTHER = "_further"
+"""The column of rows that UNNEST gives with whether one is none of the rows taken: not the first of its landed row."""
 CALLED = {"_split": "STRING", "_offset": "BIGINT"}
 """What functions of the script are called with, beside their arguments: the row's place, as Spark sees it."""
 PLACE = ("_probe_epoch", "_probe_split", "_probe_offset")
@@ -151,6 +154,8 @@ class Landed:
                 frame["_probe_time"] = rows["_rowtime"].cast(pa.int64())
             if FIRST_SEQ in rows.schema.names:
                 frame["_probe_seq"] = rows[FIRST_SEQ]
+            if FURTHER in rows.schema.names:
+                frame[FURTHER] = rows[FURTHER]
             if self.carrying:
                 values = [column(name, kind) for name, kind in self.columns.items()]
                 frame["_probe"] = pa.StructArray.from_arrays(values, list(self.columns))
@@ -332,6 +337,7 @@ class Pass:
 
     Attributes:
         number: Of the pass.
+        probe: The probe's alias.
         timed: The probe's alias, if its times are counted. `late_upto` (us, UTC): a time at or below it is late.
         instant: ms, UTC; None if no expression uses it.
         missed: The columns with the reasons for which a row can be quarantined, if there is no other way (but a missing
@@ -348,6 +354,7 @@ class Pass:
     number: int = 0
     timed: str | None = None
     late_upto: int | None = None
+    probe: str = ""
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         width = max(sum(lookup.width for lookup in self.lookups), 1.0)
@@ -355,6 +362,8 @@ class Pass:
         for frame in _pieces(frames, size):
             rows = len(next(iter(frame.values())))
             counts = {f"{COUNTED}{self.number}": rows, **self._times(frame)}
+            if (further := frame.pop(FURTHER, None)) is not None:
+                counts[f"further@{self.probe}"] = int(np.count_nonzero(flags(further)))
             for lookup in self.lookups:
                 counts |= lookup.look_up(frame)
             first = pa.array(np.zeros(rows, np.int32), mask=np.arange(rows) > 0)

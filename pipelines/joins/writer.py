@@ -268,6 +268,7 @@ def nothing(insert: Insert, release: Release) -> Counts:
         for name, of in (("outside-pin", 0), ("greatest-epoch", None))
     }
     times = {"late": 0, "least-time": MAX_TIMESTAMP, "greatest-time": MIN_TIMESTAMP} if insert.time == "event" else {}
+    times |= {"further": 0} if insert.unnests else {}
     return found | {f"{name}@{insert.probe_alias}": of for name, of in times.items()}
 
 

@@ -28,20 +28,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "DefinitionRow",
-    "EpochRow",
-    "Lake",
-    "Layout",
-    "Lease",
-    "LedgerRow",
-    "SplitRow",
-    "SplitWatermark",
-    "StagedFile",
-    "StagedRow",
-    "StuckRow",
-    "VerdictRow",
-    "WatermarkRow",
-]
+    "DefinitionRow", "EpochRow", "Lake", "Layout", "Lease", "LedgerRow", "SplitRow", "SplitWatermark", "StagedFile",
+    "StagedRow", "StuckRow", "VerdictRow", "WatermarkRow",
+]  # fmt: skip
 
 _LAZY = {"Lake": "lake", "Lease": "leases"}
 

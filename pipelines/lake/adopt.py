@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
@@ -18,21 +16,13 @@ from deltalake.transaction import AddAction
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
+from tidegate.pipelines.lake.by_name import DataFile, TableState
 from tidegate.pipelines.lake.commits import Removal, commit, until_committed
-from tidegate.pipelines.lake.delta_log import (
-    Table,
-    damage_reported,
-    data_files,
-    files_of,
-    opened,
-    paths_of,
-    plain,
-    root_of,
-)
+from tidegate.pipelines.lake.delta_log import damage_reported, data_files, opened
 from tidegate.pipelines.lake.publishers import refuse_other_publisher, refuse_swapped
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import Skipping, of_footer
-from tidegate.pipelines.location import Address, Location, dataset_of, durable
+from tidegate.pipelines.location import Address, Location, durable
 from tidegate.pipelines.parquet import write_file
 from tidegate.pipelines.text import counted
 
@@ -143,9 +133,9 @@ def _adopted(
     instead_of: Epochs | None,
 ) -> int:
     delta = there(table)
-    refuse_swapped(delta, table, application)
-    last = delta.transaction_version(application)
-    if last is not None and last > epoch:
+    refuse_swapped(delta, application)
+    last = delta.committed(application)
+    if last > epoch:
         raise ConcurrentRun(
             f"epoch {last} was published while epoch {epoch} was being published",
             where=str(table),
@@ -154,14 +144,14 @@ def _adopted(
         )
     if last == epoch:
         return 0
-    refuse_other_publisher(delta, table, application)
+    refuse_other_publisher(delta, application)
     require_whole(folder, files, epoch)
-    actions: list[AddAction | Removal] = [*additions(delta, table, folder, files)]
+    actions: list[AddAction | Removal] = [*additions(delta, folder, files)]
     if instead_of is not None:
         old, remaining = without(delta, folder, instead_of)
-        actions += [*additions(delta, table, folder, remaining), *removals(delta, old)]
-    commit(delta, table, actions, marks={application: epoch}, note=f"epoch {epoch}")
-    found = there(table).transaction_version(application)
+        actions += [*additions(delta, folder, remaining), *map(Removal, old)]
+    commit(delta, actions, marks={application: epoch}, note=f"epoch {epoch}")
+    found = there(table).committed(application)
     if found != epoch:
         raise ConcurrentRun(
             f"epoch {epoch} was committed, but the table now stands at {found}",
@@ -172,7 +162,7 @@ def _adopted(
     return sum(file.rows for file in files)
 
 
-def there(path: Address) -> Table:
+def there(path: Address) -> TableState:
     """The table at `path` as it is now. Raises LakeError where there is none."""
     table = opened(path)
     if table is None:
@@ -205,53 +195,42 @@ def replace(
     table: Address,
     folder: Address,
     files: Sequence[StagedFile],
-    old: Sequence[str],
+    old: Sequence[DataFile],
     *,
     note: str,
     marks: Mapping[str, int] | None = None,
     same_rows: bool = False,
     later: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """One commit that replaces the table's files `old` (named as in its log) by `files`, and stores `marks`
-    (application -> version, see `delta_log.committed`). The caller makes sure that nobody else writes to the table.
-    `same_rows`: the new files hold the very rows of the old ones, so a reader that follows the table has nothing new to
-    read. `later`: columns that the new files have, and the table gets next (as its log will have them)."""
+    """One commit that replaces the table's files `old` by `files`, and stores `marks` (application -> version). The
+    caller makes sure that nobody else writes to the table. `same_rows`: the new files hold the very rows of the old
+    ones, so a reader that follows the table has nothing new to read. `later`: columns that the new files have, and the
+    table gets next (as its log will have them)."""
     delta = there(table)
-    actions: list[AddAction | Removal] = [
-        *additions(delta, table, folder, files, news=not same_rows, later=later),
-        *removals(delta, old, news=not same_rows),
-    ]
-    commit(delta, table, actions, marks=marks, note=note)
+    removals = [Removal(file, news=not same_rows) for file in old]
+    added = additions(delta, folder, files, news=not same_rows, later=later)
+    commit(delta, [*added, *removals], marks=marks, note=note)
 
 
-def removals(delta: Table, old: Sequence[str], *, news: bool = True) -> list[Removal]:
-    known = {file["path"]: file["size_bytes"] for file in files_of(delta, "path", "size_bytes")}
-    if gone := [path for path in old if path not in known]:
-        raise CommitFailedError(f"{gone[0]} has left the table meanwhile")
-    return [Removal(path, known[path], {}, news) for path in old]
-
-
-def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], list[StagedFile]]:
-    """The table's files that hold rows of these epochs, as named in its log; and files with their other rows, written
-    in `folder`. (OPTIMIZE puts rows of several epochs into one file.)"""
+def without(delta: TableState, folder: Address, epochs: Epochs) -> tuple[list[DataFile], list[StagedFile]]:
+    """The table's files that hold rows of these epochs; and files with their other rows, written in `folder`. (OPTIMIZE
+    puts rows of several epochs into one file.)"""
     require_plain(delta, "nothing of this epoch was published")
-    found: dict[str, None] = {}
-    for first, last in epochs.spans:
-        files = data_files(delta, epochs.generation, first - 1, last)
-        found |= dict.fromkeys(files.names)
-    rest, taken, old, there = Location(folder) / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), [], 0
-    with damage_reported(root_of(delta), "bring the table's files back from a backup, then run the same command again"):
-        for number, name in enumerate(found):
-            file = rows_in(delta, [name])
-            going = file.count_rows(filter=taken)
+    spans = [data_files(delta, epochs.generation, first - 1, last).files for first, last in epochs.spans]
+    found = dict.fromkeys(file for files in spans for file in files)
+    rest, taken, old, there = Location(folder) / f"kept-{uuid.uuid4().hex[:8]}", epochs.holds(), list[DataFile](), 0
+    with damage_reported(delta.root, "bring the table's files back from a backup, then run the same command again"):
+        for number, file in enumerate(found):
+            rows = delta.rows([file])
+            going = rows.count_rows(filter=taken)
             there += going
             if going:
-                old.append(name)
-                write_file(rest / f"{number}.parquet", file.to_batches(filter=~taken))
+                old.append(file)
+                write_file(rest / f"{number}.parquet", rows.to_batches(filter=~taken))
     if epochs.rows is not None and there != epochs.rows:
         raise LakeError(
             f"the table has {counted(there, 'row')} of epochs that published {epochs.rows:,}, not all this INSERT's",
-            where=str(root_of(delta)),
+            where=str(delta.root),
             state="nothing of this epoch was published; no row was taken out",
             next_command=NextCommand("verify", does="an INSERT that once had another 'insert.id' cannot be backfilled"),
         )
@@ -259,38 +238,31 @@ def without(delta: Table, folder: Address, epochs: Epochs) -> tuple[list[str], l
     return old, [dataclasses.replace(file, path=f"{rest.name}/{file.path}") for file in remaining]
 
 
-def require_plain(table: Table, state: str) -> None:
+def require_plain(table: TableState, state: str) -> None:
     """Raise LakeError where a table's files alone do not give its rows; `state` is what the error says of the state."""
-    if not plain(table):
+    if not table.plain:
         raise LakeError(
             "the table's files are not plain Parquet any more (deletion vectors or column mapping)",
-            where=str(root_of(table)),
+            where=str(table.root),
             state=state,
             next_command="REORG TABLE … APPLY (PURGE) in Spark, then run the same command again",
         )
 
 
-def rows_in(table: Table, names: Sequence[str]) -> ds.Dataset:
-    """The rows of data files, as a table's log names them, with the table's columns: other writers have other types in
-    Parquet for them (delta-rs writes text as `string_view`), and older files lack columns."""
-    return dataset_of(paths_of(table, names), pa.schema(table.schema().to_arrow()))
-
-
 def additions(
-    delta: Table,
-    table: Address,
+    delta: TableState,
     folder: Address,
     files: Sequence[StagedFile],
     *,
     news: bool = True,
     later: Sequence[Mapping[str, Any]] = (),
 ) -> list[AddAction]:
-    """The `add` actions for files in `folder`, which lies inside the folder `table`. `news`: their rows are new to it;
-    `later`: see `replace`. (delta-rs resolves links in a table's root, so `folder` may not begin with it.)"""
+    """The `add` actions for files in `folder`, which lies inside the table's own. `news`: their rows are new to it;
+    `later`: see `replace`."""
     skipping, now = Skipping.of(delta, later), system_clock()
     return [
         AddAction(
-            path=(Location(folder) / file.path).below(Location(table)),
+            path=(Location(folder) / file.path).below(delta.root),
             size=file.size,
             partition_values={},
             modification_time=now,

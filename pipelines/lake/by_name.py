@@ -1,4 +1,4 @@
-"""A Delta table as of one version, read from its log by the names of its files: the log's folder is never listed.
+"""A Delta table as of one version, read from its log by the names of its files: the log's folder is not listed.
 
 A listing takes 0.8 ms of processor time for each thousand names, and the log of a table with a commit a second has
 600,000 of them in a week. The name of the next version's file is known before the file is there, so that name is
@@ -6,43 +6,48 @@ opened. Versions leave a log from the oldest on (Delta's rule, `upkeep.clean_log
 later one has been removed, and a missing V + 1 was never committed.
 
 A version is there only while its own commit is: a checkpoint alone shows nothing, as a process that was stopped while
-it wrote one puts it into a log that has gone on without it.
+it wrote one puts it into a log that has gone on without it. Only where the log does not name its last checkpoint, or
+names one that is gone, a listing finds the newest.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from tidegate.pipelines.location import Address, Location, Tag
+from tidegate.pipelines.location import Address, Location, Tag, dataset_of
 
 if TYPE_CHECKING:  # here and in what reads control tables: it takes as long as a status
+    import pyarrow.dataset as ds
     from deltalake import Schema
 
 MOST = 1_000
-"""The most commits that are read by name, one after another. A log that has more since its checkpoint was written by
-someone else, and is left to delta-rs."""
+"""The most commits that are read by name, one after another, to follow a table. One that has gone further is read from
+its last checkpoint on."""
 
-VERSIONED = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.parquet|compacted\.json)$")
+VERSIONED = re.compile(r"(\d{20})\.(json|crc|checkpoint(\..+)?\.(?:parquet|json)|compacted\.json)$")
 """The files of a log that are of a version: its number, and what the file is of it."""
 
+_PARTS = re.compile(r"\.\d{10}\.(\d{10})")
+"""Of the name of one of several files of a checkpoint: how many these are."""
+
 READER_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck", "variantType"})
-"""Reader features that a table may require, beside the two reader versions that require none: tables of Tidegate
-require the first, the second is about VACUUM alone, and the third about columns of that type, which Tidegate never
-reads. delta-rs adds the third to every table with features of which it sets a property."""
+"""Reader features with which the files alone give a table's rows, beside the two reader versions that require none:
+tables of Tidegate require the first, the second is about VACUUM alone, and the third about columns of that type, which
+Tidegate never reads. delta-rs adds the third to every table with features of which it sets a property."""
 
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+"""What reading a log raises where it is damaged, or may not be read."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOT_COMMITTED = -1
 
 
 class Protocol(NamedTuple):
@@ -55,10 +60,12 @@ class Protocol(NamedTuple):
 
 
 class DataFile:
-    """A data file, by the `add` that the log has of it. `text`: its statistics, as JSON."""
+    """A data file, by the `add` that the log has of it. `name`: its path as the log spells it; `path`: relative to the
+    table; `text`: its statistics, as JSON."""
 
     def __init__(self, action: Mapping[str, Any]) -> None:
-        self.path: str = action["path"]
+        self.name: str = action["path"]
+        self.path = unquote(self.name)
         self.size: int = action["size"]
         self.modified: int = action["modificationTime"]
         self.partition: Mapping[str, str | None] = dict(action["partitionValues"] or {})
@@ -68,6 +75,35 @@ class DataFile:
     def stats(self) -> Mapping[str, Any]:
         """As the log has them: numRecords, minValues, maxValues, nullCount."""
         return json.loads(self.text) if self.text else {}
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has; None where the log does not say, as for all that follows."""
+        return self.stats.get("numRecords")
+
+    def least(self, column: str) -> Any:
+        """A value that none of the column's is below."""
+        return self.stats.get("minValues", {}).get(column)
+
+    def greatest(self, column: str) -> Any:
+        """A value that none of the column's is above."""
+        return self.stats.get("maxValues", {}).get(column)
+
+    def nulls(self, column: str) -> int | None:
+        """How many of the column's values are NULL."""
+        return self.stats.get("nullCount", {}).get(column)
+
+    def meets(self, column: str, low: int, high: int) -> bool:
+        """Whether a value of a column of whole numbers may be from `low` to `high`."""
+        least, greatest = self.least(column), self.greatest(column)
+        known = isinstance(least, int) and isinstance(greatest, int)
+        return not known or (least <= high and greatest >= low)
+
+    def within(self, column: str, low: int, high: int) -> bool:
+        """Whether each of them surely is."""
+        least, greatest = self.least(column), self.greatest(column)
+        known = isinstance(least, int) and isinstance(greatest, int) and self.nulls(column) == 0
+        return known and low <= least and greatest <= high
 
 
 @dataclass(frozen=True)
@@ -98,81 +134,70 @@ def _schema(text: str) -> Schema:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as of version `at`. `files` by their decoded paths; `applications`: the last transaction version of each;
-    `seen`: the tag of its version's file. Its methods are named as in delta-rs."""
+    """A table as of a version. `files` by their paths; `applications`: the last transaction version of each; `seen`:
+    the tag of its version's commit, None where other writers have left a checkpoint of it alone."""
 
     root: Location
-    at: int
-    seen: Tag
-    versions: Protocol
-    described: Metadata
+    version: int
+    seen: Tag | None
+    protocol: Protocol
+    metadata: Metadata
     applications: Mapping[str, int]
     files: Mapping[str, DataFile]
 
-    def version(self) -> int:
-        return self.at
-
-    def protocol(self) -> Protocol:
-        return self.versions
-
-    def metadata(self) -> Metadata:
-        return self.described
-
+    @property
     def schema(self) -> Schema:
-        return _schema(self.described.schema)
-
-    def transaction_version(self, application: str) -> int | None:
-        return self.applications.get(application)
+        return _schema(self.metadata.schema)
 
     @property
     def log(self) -> Location:
         """The folder of its log."""
         return self.root / "_delta_log"
 
+    @property
+    def plain(self) -> bool:
+        """Whether the Parquet files alone give the rows (no deletion vectors, no column mapping)."""
+        if self.protocol.min_reader_version <= 2:
+            return self.metadata.configuration.get("delta.columnMapping.mode", "none") == "none"
+        return set(self.protocol.reader_features or ()) <= READER_FEATURES
+
+    def committed(self, application: str) -> int:
+        """The last transaction version that `application` has committed; NOT_COMMITTED where there is none."""
+        return self.applications.get(application, NOT_COMMITTED)
+
+    def place(self, file: DataFile) -> Location:
+        return self.root / file.path
+
+    def paths(self, files: Iterable[DataFile] | None = None) -> list[str]:
+        """The addresses of files, of all where none are given."""
+        return [str(self.place(file)) for file in (self.files.values() if files is None else files)]
+
+    def rows(self, files: Iterable[DataFile] | None = None) -> ds.Dataset:
+        """The rows of files (all), with the table's columns: other writers have other types in Parquet for them
+        (delta-rs writes text as `string_view`), and older files lack columns. Arrow opens the files itself: delta-rs
+        would lend it a file system written in Python, which Arrow's threads let go of a moment after the answer, and a
+        process that ends in that moment is aborted (SIGABRT) on its way out."""
+        return dataset_of(self.paths(files), pa.schema(self.schema.to_arrow()))
+
     def there(self) -> bool:
         """Whether its own version is still in the log: then no later one has been removed."""
-        return seen(self.log, self.at) == self.seen
+        return self.seen is not None and seen(self.log, self.version) == self.seen
 
     def newer(self) -> TableState | None:
-        """The table as it is now; None if that cannot be found by names."""
-        return _Reading(self.root, self).to_the_end()
+        """The table as it is now, as `read` returns it."""
+        if not file_of(self.log, self.version + 1).is_there() and self.there():
+            return self
+        return self.upto(None) or read(self.root)
 
-    def upto(self, version: int) -> TableState | None:
-        """The table as of a later version; None if that cannot be found by names."""
-        return _Reading(self.root, self).to_the_end(version)
-
-    def column(self, name: str, files: Sequence[DataFile]) -> list[Any]:
-        """Of some of its files, what delta-rs calls `name` (path, size_bytes, num_records, partition.x, min.x, max.x,
-        null_count.x); times in us. None where it is not known."""
-        kind, _, column = name.partition(".")
-        if kind in ("min", "max"):
-            bounds = [file.stats.get(f"{kind}Values", {}).get(column) for file in files]
-            return [_micros(bound) for bound in bounds] if column in self._times else bounds
-        return [_KINDS[kind](file, column) for file in files]
-
-    @cached_property
-    def _times(self) -> frozenset[str]:
-        kinds = {field["name"]: field["type"] for field in json.loads(self.described.schema)["fields"]}
-        return frozenset(name for name, kind in kinds.items() if kind in ("timestamp", "timestamp_ntz"))
-
-
-_KINDS = {
-    "path": lambda file, _: file.path,
-    "size_bytes": lambda file, _: file.size,
-    "num_records": lambda file, _: file.stats.get("numRecords"),
-    "partition": lambda file, column: file.partition.get(column),
-    "null_count": lambda file, column: file.stats.get("nullCount", {}).get(column),
-}
-
-
-def _micros(text: object) -> int | None:
-    """A bound of a time; None outside of the years 1 to 9999."""
-    if not isinstance(text, str):
-        return None
-    with suppress(ValueError, OverflowError):
-        at = datetime.fromisoformat(text)
-        return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
-    return None
+    def upto(self, version: int | None) -> TableState | None:
+        """The table as of a later version (None: now); None where the log does not go on from this one, or goes on too
+        far."""
+        if not self.there():  # cleaned up past it, or another table was put in its place
+            return None
+        try:
+            return _Reading.on_from(self).to_the_end(version, MOST)
+        except UNREADABLE:
+            return None
 
 
 def file_of(log: Location, version: int) -> Location:
@@ -221,17 +246,17 @@ def name_checkpoint(log: Location, version: int, hint: bytes) -> bool:
     return named >= version or place.put_instead(hint, there)
 
 
-def removed_since(root: Location, at: int, moment: int) -> dict[str, Mapping[str, Any]] | None:
-    """The files that the log of the table at `root`, whose version is `at`, has removed at `moment` (ms, UTC) or later,
-    by their decoded paths; each with what the log has of it. A checkpoint leaves removals out once they are older than
-    'delta.deletedFileRetentionDuration' (a week; of control tables `delta_log.BRIEF`). None if more than MOST commits
-    would have to be read, or one of them cannot be read."""
+def removed_since(table: TableState, moment: int) -> dict[str, Mapping[str, Any]] | None:
+    """The files that a table's log has removed at `moment` (ms, UTC) or later, by their paths; each with what the log
+    has of it. A checkpoint leaves removals out once they are older than 'delta.deletedFileRetentionDuration' (a week;
+    of control tables `delta_log.BRIEF`). None if more than MOST commits would have to be read, or one of them cannot be
+    read."""
     import pyarrow.compute as pc  # upkeep alone needs it
 
-    log, removed = root / "_delta_log", dict[str, Mapping[str, Any]]()
+    log, removed = table.log, dict[str, Mapping[str, Any]]()
     try:
         checkpoint = last_checkpoint(log)
-        for version in range(at, -1, -1):
+        for version in range(table.version, -1, -1):
             if version == checkpoint:
                 columns = [f"remove.{name}" for name in ("path", "deletionTimestamp", "size", "partitionValues")]
                 stored = checkpoint_of(log, version).parquet().read(columns)
@@ -240,7 +265,7 @@ def removed_since(root: Location, at: int, moment: int) -> dict[str, Mapping[str
                 gone = found.filter((made_at >= moment) | made_at.is_null()).to_pylist()
                 removed.update({unquote(file["path"]): file for file in gone})
                 break
-            if at - version > MOST:
+            if table.version - version > MOST:
                 return None
             actions = list(_actions(file_of(log, version).read()))
             gone = [action["remove"] for action in actions if "remove" in action]
@@ -249,7 +274,7 @@ def removed_since(root: Location, at: int, moment: int) -> dict[str, Mapping[str
             made_at = _time_of(actions)
             if made_at is not None and made_at < moment:
                 break
-    except _UNREADABLE:  # it has been cleaned up, and no checkpoint is known by its name that has what it had removed
+    except UNREADABLE:  # it has been cleaned up, and no checkpoint is known by its name that has what it had removed
         return None
     return removed
 
@@ -270,59 +295,106 @@ def _actions(commit: bytes) -> Iterator[dict[str, Any]]:
 
 
 def read(root: Address) -> TableState | None:
-    """The table at `root` as it is now; None if there is no table, or it cannot be read by names (damaged ones too)."""
-    return _Reading(Location(root)).to_the_end()
+    """The table at `root` as it is now; None where there is none. Raises what UNREADABLE lists."""
+    place = Location(root)
+    log = place / "_delta_log"
+    try:
+        return _Reading(place).from_checkpoint(*base_of(log)).to_the_end()
+    except UNREADABLE:  # there is none, it was cleaned up meanwhile, or another checkpoint is named than there is
+        version, files, last = _newest_checkpoint(log)
+    if last < 0:
+        return None
+    found = _Reading(place).from_checkpoint(version, files).to_the_end()
+    if found.version < last:
+        raise ValueError(f"{log} has version {last}, and no version {found.version + 1}")
+    return found
+
+
+def base_of(log: Location) -> tuple[int, list[Location]]:
+    """The version of a checkpoint from which a log is read, and the files of that; -1 and none from the beginning."""
+    try:
+        version = last_checkpoint(log)
+    except (ValueError, KeyError, TypeError):  # damaged, or it names one that is gone
+        return _newest_checkpoint(log)[:2]
+    if version is not None:
+        return version, [checkpoint_of(log, version)]
+    return (-1, []) if file_of(log, 0).is_there() else _newest_checkpoint(log)[:2]
+
+
+def _newest_checkpoint(log: Location) -> tuple[int, list[Location], int]:
+    """By a listing: the newest version that has a checkpoint, and the files of that; -1 where a log begins without one.
+    And its last version; -1 where there is no log."""
+    made, last = defaultdict[tuple[int, str], list[Location]](list), -1
+    for entry in (entry for piece in log.listed() for entry in piece):
+        if (found := VERSIONED.fullmatch(entry.name)) is None or not found[2].startswith(("json", "checkpoint.")):
+            continue
+        last = max(last, int(found[1]))
+        if found[2] != "json":
+            parts = _PARTS.match(found[3] or "")
+            made[int(found[1]), parts[1] if parts else entry.name].append(entry.location)
+    for (version, parts), files in sorted(made.items(), reverse=True):
+        if not parts.isdigit() or len(files) == int(parts):
+            return version, files, last
+    return -1, [], last
 
 
 @dataclass
 class _Reading:
-    """A table that is being read, on from a state of it or from its log's last checkpoint."""
+    """A table that is being read, on from a state of it or from a checkpoint."""
 
     root: Location
-    known: TableState | None = None
-    at: int = -1
+    version: int = -1
     seen: Tag | None = None
-    versions: Protocol | None = None
-    described: Metadata | None = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
     applications: dict[str, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
 
-    def to_the_end(self, end: int | None = None) -> TableState | None:
-        log = self.root / "_delta_log"
-        try:
-            if self.known is None:
-                self._begin(log)
-            elif not file_of(log, self.known.at + 1).is_there():
-                return self.known if self.known.there() else None
-            elif not self.known.there():  # cleaned up past it, or another table was put in its place
-                return None
-            else:
-                self._go_on(self.known)
-            begun = self.at
-            while self.at != end and self._commit(log, self.at + 1):
-                if self.at - begun > MOST:
-                    return None
-        except _UNREADABLE:
-            return None
-        return self._end(log)
+    @classmethod
+    def on_from(cls, known: TableState) -> Self:
+        """From a version that was read before."""
+        given = known.root, known.version, known.seen, known.protocol, known.metadata
+        return cls(*given, dict(known.applications), dict(known.files))
 
-    def _begin(self, log: Location) -> None:
-        checkpoint = last_checkpoint(log)
-        if checkpoint is None:
-            return
-        self.at, path = checkpoint, checkpoint_of(log, checkpoint)
-        self.seen = seen(log, checkpoint)
-        columns = [f"add.{name}" for name in ("path", "size", "modificationTime", "partitionValues", "stats")]
-        stored = path.parquet().read([*columns, "metaData", "protocol", "txn"])
-        for name in ("metaData", "protocol", "txn", "add"):  # `drop_null` imports NumPy, longer than a status takes
-            self._take({name: action} for action in stored[name].to_pylist() if action is not None)
+    def from_checkpoint(self, version: int, files: Sequence[Location]) -> Self:
+        """From the files of a version's checkpoint; -1: from the beginning."""
+        self.version, self.seen = version, seen(self.root / "_delta_log", version)
+        for file in files:
+            self._take_checkpoint(file)
+        return self
 
-    def _go_on(self, known: TableState) -> None:
-        self.at, self.seen = known.at, known.seen
-        self.versions, self.described = known.versions, known.described
-        self.applications, self.files = dict(known.applications), dict(known.files)
+    def to_the_end(self, end: int | None = None, most: int | None = None) -> TableState:
+        """The table once the commits up to `end` are taken in, or all; `most` of them at the most. Raises ValueError
+        where the log does not have it, or has been cleaned up meanwhile."""
+        log, begun = self.root / "_delta_log", self.version
+        while self.version != end and self._take_commit(log, self.version + 1):
+            if most is not None and self.version - begun > most:
+                raise ValueError(f"{log} has gone on by more than {most} versions")
+        if self.protocol is None or self.metadata is None:
+            raise ValueError(f"{log} does not say what the table is")
+        if seen(log, self.version) != self.seen:
+            raise ValueError(f"{log} was cleaned up while it was read")
+        return TableState(
+            self.root, self.version, self.seen, self.protocol, self.metadata, self.applications, self.files
+        )
 
-    def _commit(self, log: Location, version: int) -> bool:
+    def _take_checkpoint(self, file: Location) -> None:
+        """Take in a file of a checkpoint and, of version 2, those that it names."""
+        if file.name.endswith(".json"):
+            stored = defaultdict[str, list[dict[str, Any]]](list)
+            for action in _actions(file.read()):
+                for name, content in action.items():
+                    stored[name].append(content)
+        else:
+            columns = [f"add.{name}" for name in ("path", "size", "modificationTime", "partitionValues", "stats")]
+            rows = file.parquet().read([*columns, "metaData", "protocol", "txn", "sidecar.path"])
+            stored = {name: rows[name].to_pylist() for name in rows.column_names}  # `drop_null` imports NumPy
+        for name in ("metaData", "protocol", "txn", "add"):
+            self._take({name: action} for action in stored.get(name, ()) if action is not None)
+        for sidecar in filter(None, stored.get("sidecar", ())):
+            self._take_checkpoint(self.root / "_delta_log" / "_sidecars" / sidecar["path"])
+
+    def _take_commit(self, log: Location, version: int) -> bool:
         """Take in a version; False where it is not there."""
         try:
             text, there = file_of(log, version).read_tagged()
@@ -331,38 +403,20 @@ class _Reading:
         actions = list(_actions(text))
         self._take(action for action in actions if "add" not in action)
         self._take(action for action in actions if "add" in action)
-        self.at, self.seen = version, there
+        self.version, self.seen = version, there
         return True
 
     def _take(self, actions: Iterable[Mapping[str, Any]]) -> None:
         for action in actions:
             if added := action.get("add"):
-                self.files[unquote(added["path"])] = DataFile(added)
+                file = DataFile(added)
+                self.files[file.path] = file
             elif removed := action.get("remove"):
                 self.files.pop(unquote(removed["path"]), None)
             elif txn := action.get("txn"):
                 self.applications[txn["appId"]] = txn["version"]
             elif described := action.get("metaData"):
-                self.described = Metadata.of(described)
+                self.metadata = Metadata.of(described)
             elif protocol := action.get("protocol"):
-                self.versions = Protocol(
-                    protocol["minReaderVersion"],
-                    protocol["minWriterVersion"],
-                    protocol.get("writerFeatures"),
-                    protocol.get("readerFeatures"),
-                )
-
-    def _end(self, log: Location) -> TableState | None:
-        if self.seen is None or self.versions is None or self.described is None:
-            return None
-        if not readable(self.versions, self.described.configuration) or seen(log, self.at) != self.seen:
-            return None
-        return TableState(self.root, self.at, self.seen, self.versions, self.described, self.applications, self.files)
-
-
-def readable(versions: Protocol, configuration: Mapping[str, str]) -> bool:
-    """Whether the Parquet files and the log alone give a table's rows: no deletion vectors, no column mapping, no
-    sidecars."""
-    if versions.min_reader_version <= 2:
-        return configuration.get("delta.columnMapping.mode", "none") == "none"
-    return set(versions.reader_features or ()) <= READER_FEATURES
+                names = ("minReaderVersion", "minWriterVersion", "writerFeatures", "readerFeatures")
+                self.protocol = Protocol(*map(protocol.get, names))

@@ -35,17 +35,17 @@ _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items(
 def checkpoint_of_state(table: TableState, listed_ms: int) -> tuple[bytes, bytes]:
     """The checkpoint's file, and what `_last_checkpoint` says of it. `listed_ms`: for how long a file that was removed
     is listed. Raises ValueError where the log does not show what was removed, or asks for more than its own kind."""
-    removed = removed_since(table.root, table.at, system_clock() - listed_ms)
-    if removed is None or table.versions.writer_features or table.versions.reader_features:
+    removed = removed_since(table, system_clock() - listed_ms)
+    if removed is None or table.protocol.writer_features or table.protocol.reader_features:
         raise ValueError(f"{table.root} is no log that Tidegate alone has written")
     actions = list(_actions(table, removed))
-    hint = {"version": table.at, "size": len(actions), "numOfAddFiles": len(table.files)}
+    hint = {"version": table.version, "size": len(actions), "numOfAddFiles": len(table.files)}
     return parquet_of(pa.Table.from_pylist(actions, schema=_SCHEMA)), json.dumps(hint).encode()
 
 
 def _actions(table: TableState, removed: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    versions, described = table.versions, table.described
-    yield {"protocol": {"minReaderVersion": versions[0], "minWriterVersion": versions[1]}}
+    described = table.metadata
+    yield {"protocol": {"minReaderVersion": table.protocol[0], "minWriterVersion": table.protocol[1]}}
     yield {
         "metaData": {
             "id": described.id,
@@ -59,7 +59,7 @@ def _actions(table: TableState, removed: Mapping[str, Mapping[str, Any]]) -> Ite
     for application, version in table.applications.items():
         yield {"txn": {"appId": application, "version": version}}
     for file in table.files.values():
-        added = {"path": file.path, "size": file.size, "modificationTime": file.modified, "stats": file.text}
+        added = {"path": file.name, "size": file.size, "modificationTime": file.modified, "stats": file.text}
         yield {"add": {**added, "partitionValues": list(file.partition.items()), "dataChange": False}}
     for file in removed.values():
         kept = {name: file.get(name) for name in ("path", "deletionTimestamp", "size")}

@@ -17,8 +17,7 @@ class Records(Generic[R]):
     def __init__(self, logs: OwnerLogs, kind: type[R]) -> None:
         self.logs = logs
         self.kind = kind
-        self._firsts: dict[tuple[str, int], R] = {}
-        self._lasts: dict[tuple[str, int], tuple[str, R]] = {}
+        self._lasts: dict[tuple[str, int | None], tuple[list[File], R | None]] = {}
 
     def append(self, rows: list[R], *, application: str, version: int, guarded: bool = True) -> bool:
         """Commit records of one owner under (application, version); False when that version was committed before.
@@ -76,28 +75,15 @@ class Records(Generic[R]):
 
     def last(self, owner: str, generation: int | None = None) -> R | None:
         """The newest record of `owner`, by generation and epoch; it is shared, so its content must not be changed."""
-        files = self.logs.of(owner).files(self.kind)
-        if not files:
-            return None
-        top = max(file.generations[1] for file in files) if generation is None else generation
-        newest = max((file for file in files if file.may_hold(top, 0, None)), key=_last_epoch, default=None)
-        if newest is None or newest.generations != (top, top):
-            return next(self.newest_first(owner, generation=top), None)
-        known = self._lasts.get((owner, top))
-        if known is None or known[0] != newest.name:
-            known = newest.name, next(self.newest_first(owner, generation=top))
-            self._lasts[owner, top] = known
+        files, known = self.logs.of(owner).files(self.kind), self._lasts.get((owner, generation))
+        if known is None or known[0] != files:
+            known = files, next(self.newest_first(owner, generation=generation), None)
+            self._lasts[owner, generation] = known
         return known[1]
 
     def first(self, owner: str, generation: int) -> R | None:
-        """The record of epoch 1 of a generation, which never changes; it is shared, so its content must not be
-        changed."""
-        if (owner, generation) not in self._firsts:
-            found = self.rows(owner, generation=generation, epoch=1)
-            if not found:
-                return None
-            self._firsts[owner, generation] = found[0]
-        return self._firsts[owner, generation]
+        """The record of epoch 1 of a generation."""
+        return next(iter(self.rows(owner, generation=generation, epoch=1)), None)
 
     def owners(self) -> list[str]:
         """Every owner that has a record of this kind."""
@@ -105,11 +91,7 @@ class Records(Generic[R]):
 
     def stamp(self, owner: str) -> frozenset[str]:
         """Changes whenever a record of this kind is added to an owner's."""
-        return frozenset(file.name for file in self.logs.of(owner).files(self.kind))
-
-
-def _last_epoch(file: File) -> int:
-    return file.epochs[1]
+        return frozenset(file.path for file in self.logs.of(owner).files(self.kind))
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:

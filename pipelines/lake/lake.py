@@ -11,13 +11,13 @@ from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.control import Records
-from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.layout import Layout
 from tidegate.pipelines.lake.leases import Leases, Reservation
 from tidegate.pipelines.lake.owner_log import FORMAT, FORMAT_IS, LAKE, OwnerLogs, folder_of
 from tidegate.pipelines.lake.records import (
     DefinitionRow,
     EpochRow,
+    GenerationRow,
     LedgerRow,
     SplitRow,
     StagedRow,
@@ -66,26 +66,9 @@ def _made(control: Location, *logs: str) -> bool:
 
 
 CommitRole = Literal[
-    "plan",
-    "data",
-    "watermark",
-    "splits",
-    "stage",
-    "verdict",
-    "quarantine",
-    "publish",
-    "notified",
-    "rejected",
-    "state",
-    "retention-time",
-    "retention-epoch",
-    "definition",
-    "retention-rows",
-    "stuck",
-    "ledger",
-    "generation",
-    "swap",
-]
+    "plan", "data", "watermark", "splits", "stage", "verdict", "quarantine", "publish", "notified", "rejected", "state",
+    "retention-time", "retention-epoch", "retention-rows", "definition", "stuck", "ledger", "generation", "swap",
+]  # fmt: skip
 
 
 class Lake(Layout):
@@ -150,7 +133,7 @@ class Lake(Layout):
                     next_command=f"bring {self.control} back from a backup, then run the same command again",
                 )
             return  # its log is made by the first commit
-        found = 0 if own is None else int((own.metadata().description or "").removeprefix(FORMAT_IS) or 0)
+        found = 0 if own is None else int((own.metadata.description or "").removeprefix(FORMAT_IS) or 0)
         if found != FORMAT:
             made = f"format {found}, of a newer" if found > FORMAT else f"format {FORMAT - 1} or older, of an older"
             raise LakeError(
@@ -163,7 +146,7 @@ class Lake(Layout):
     @cached_property
     def id(self) -> str:
         """The lake's identity: it is part of every transaction's name."""
-        return str(self.logs.lake.create().metadata().id)
+        return str(self.logs.lake.create().metadata.id)
 
     def application(self, owner: str, role: CommitRole, generation: int) -> str:
         """The transaction name (txnAppId) of one kind of commit of one owner."""

@@ -206,7 +206,7 @@ class Leases:
             last = self._records.last(owner)
             if owner in self._held and last is not None and last.holder != self.holder:
                 del self._held[owner]
-                self._lost[owner] = LeaseHeld(owner, self._standing(last).describe())
+                self._lost[owner] = LeaseHeld(owner, _standing(self._logs, self._beats, last).describe())
             if owner in self._lost:
                 raise self._lost[owner]
 
@@ -306,7 +306,7 @@ class Leases:
         table = self._logs.of(owner).create()
         last = self._records.last(owner)
         if last is not None and last.holder not in own and not last.released:
-            held = self._standing(last)
+            held = _standing(self._logs, self._beats, last)
             if not held.over(self._beats.beat(self.holder)):
                 raise LeaseHeld(owner, held.describe())
         row = replace(row, epoch=last.epoch + 1 if last else 1)
@@ -315,9 +315,6 @@ class Leases:
             with suppress(OSError):  # of one that died: without it, its other leases are as old as their records
                 self._beats.end(last.holder)
         return row
-
-    def _standing(self, row: LeaseRow) -> Lease:
-        return _standing(self._logs, self._beats, row)
 
     def _renew(self) -> None:
         if self._renewer is None:

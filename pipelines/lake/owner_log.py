@@ -6,7 +6,7 @@ than the last one is not made, and the record that is then read back counts: a c
 or lost to another runner, is recognised as such.
 
 The cost of a read does not depend on how many epochs there have been: commits are read by their names, records by
-range, and upkeep puts them into blocks (BLOCK epochs of one kind and generation a file) that are never written again.
+range, and upkeep puts files of about one size together, so that each record is written again a few times in all.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import json
 import threading
 import uuid
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.by_name import DataFile, TableState
 from tidegate.pipelines.lake.records import STORED, OwnerRow, Record
 from tidegate.pipelines.location import Address, Location
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:  # who only reads does without
 
     from tidegate.pipelines.lake.commits import Removal
 
-BLOCK = 1_000
-"""Epochs of one kind and generation that are put together in one file."""
+GROUP = 1_000
+"""Records of a row group: as many are decoded at once at the most."""
 
-WHOLE = 16
-"""As many full blocks become one file, which nobody writes again."""
+FEW = 8
+"""Files of about one size that are not put together yet."""
 
-FEW = 16
-"""The block that still grows is not compacted while it has no more files than this."""
+LARGE = 16_000
+"""A file of so many records is never written again."""
 
 AT_ONCE = 256
 """How many files are put together at once: one piece of upkeep takes less than a tick, however many files there are."""
@@ -51,9 +51,6 @@ STEP = 128
 
 COMPACT_AFTER = 400
 """An append compacts a log that has so many files: for lakes without upkeep."""
-
-TOGETHER = "together"
-"""In the name of a file whose records were put together."""
 
 CACHED_ROWS = 2_048
 """How many records stay in memory once read from Parquet: those of the last few hundred epochs."""
@@ -67,11 +64,6 @@ FORMAT_IS = "tidegate lake, format "
 
 LAKE = ""
 """The owner of the lake's own log, which names the others; no table can have this name."""
-
-_STATISTICS = (
-    *("partition.kind", "path", "num_records", "size_bytes"),
-    *("min.epoch", "max.epoch", "min.generation", "max.generation"),
-)
 
 _FILE_SCHEMA = STORED.remove(STORED.get_field_index("kind"))
 
@@ -132,9 +124,9 @@ class OwnerLog:
         self.path = logs.control / folder_of(owner)
         self.guard: Callable[[], None] | None = None
         self._logs = logs
-        self._listed: tuple[delta_log.Table | None, int, dict[str, File]] = (None, -1, {})
+        self._listed: tuple[TableState | None, dict[str, File]] = (None, {})
 
-    def refresh(self) -> delta_log.Table | None:
+    def refresh(self) -> TableState | None:
         """Its Delta table as it is now; None when nothing was ever written."""
         return delta_log.opened(self.path, self._remedy)
 
@@ -142,7 +134,7 @@ class OwnerLog:
     def _remedy(self) -> str:
         return f"bring {self.path} back from a backup, then run the same command again"
 
-    def create(self) -> delta_log.Table:
+    def create(self) -> TableState:
         """The Delta table, made if it is not there yet; the lake's log names its owner before."""
         table = self.refresh()
         if table is not None:
@@ -174,7 +166,7 @@ class OwnerLog:
 
     def _append(self, rows: Sequence[Record], marks: Mapping[str, int], guarded: bool) -> bool:
         table = self.create()
-        if any(delta_log.committed_in(table, name) >= version for name, version in marks.items()):
+        if any(table.committed(name) >= version for name, version in marks.items()):
             return False
         if guarded and self.guard is not None:
             self.guard()
@@ -182,13 +174,13 @@ class OwnerLog:
         self.put(table, [self._written(kind, _table([row.to_row() for row in same])) for kind, same in by_kind], marks)
         return True
 
-    def append_after(self, table: delta_log.Table, row: Record) -> None:
+    def append_after(self, table: TableState, row: Record) -> None:
         """Commit a record as the version after that of `table`. Raises CommitFailedError when another was faster."""
         self.put(table, [self._written(row.table, _table([row.to_row()]))])
 
     def put(
         self,
-        table: delta_log.Table,
+        table: TableState,
         made: Sequence[AddAction],
         marks: Mapping[str, int] | None = None,
         gone: Sequence[Removal] = (),
@@ -200,7 +192,7 @@ class OwnerLog:
         from tidegate.pipelines.lake.commits import commit
 
         try:
-            commit(table, self.path, [*made, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
+            commit(table, [*made, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
         except CommitFailedError:
             for action in made:
                 (self.path / action.path).delete()
@@ -208,18 +200,17 @@ class OwnerLog:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
+    def _now(self) -> tuple[TableState | None, list[File]]:
+        """The table as it is now, and its data files, of all kinds."""
+        table, (seen, known) = self.refresh(), self._listed
+        if seen is not table:
+            of_table = {} if table is None else table.files
+            known = {path: known.get(path) or File.of(file) for path, file in of_table.items()}
+            self._listed = table, known
+        return table, list(known.values())
+
     def _files(self) -> list[File]:
-        """The data files, of all kinds."""
-        table = self.refresh()
-        if table is None:
-            return []
-        seen, version, known = self._listed
-        if seen is not table or version != table.version():
-            young = map(File.of, delta_log.files_of(table, *_STATISTICS, but=known))
-            names = [file["path"] for file in delta_log.files_of(table, "path")]
-            known = {name: known[name] for name in names if name in known} | {file.name: file for file in young}
-            self._listed = (table, table.version(), known)
-        return list(known.values())
+        return self._now()[1]
 
     def files(self, kind: type[Record]) -> list[File]:
         """The data files with records of one kind."""
@@ -241,8 +232,8 @@ class OwnerLog:
     # --- upkeep --------------------------------------------------------------------------------------------------
 
     def together(self) -> int:
-        """Compact files of one kind, block by block, the oldest AT_ONCE of them; no record changes, and of leases only
-        the last one stays. Returns how many files fewer there are.
+        """Put files of one kind and generation together, the smallest first; no record changes, and of leases only the
+        last one stays. Returns how many files fewer there are.
 
         Another runner's commit in between makes it give up: the next upkeep tries again.
         """
@@ -250,48 +241,26 @@ class OwnerLog:
 
         from tidegate.pipelines.lake.commits import Removal
 
-        table = self.refresh()
-        if table is None:
+        table, files = self._now()
+        chosen = _of_one_size(files)
+        if table is None or not chosen:
             return 0
-        made, gone = list[Any](), list[File]()
-        for kind, same in groupby(sorted(self._files(), key=lambda file: file.kind), lambda file: file.kind):
-            made, gone = self._together(kind, list(same))
-            if gone:
-                break
-        else:
-            return 0
-        removals = [Removal(file.name, file.size, {"kind": file.kind}, news=False) for file in gone]
+        made: list[AddAction] = []
+        if (kind := chosen[0].kind) not in LAST_ALONE:
+            rows = pa.concat_tables([_columns(self.path / file.path) for file in chosen])
+            made = [self._written(kind, rows.sort_by([("epoch", "ascending")]), news=False)]
         try:
-            self.put(table, made, gone=removals)
+            self.put(table, made, gone=[Removal(table.files[file.path], news=False) for file in chosen])
         except CommitFailedError:
             return 0
-        return len(gone) - len(made)
-
-    def _together(self, kind: str, files: list[File]) -> tuple[list[AddAction], list[File]]:
-        """The new files of one kind, which no commit names yet, and those that they stand for."""
-        newest = max((file.generations[1], file.epochs[1]) for file in files)
-        if kind in LAST_ALONE:
-            old = [file for file in files if (file.generations[1], file.epochs[1]) != newest]
-            return [], old if len(old) > FEW else []
-        chosen = sorted(_scattered(files, newest), key=lambda file: (file.generations, file.epochs))[:AT_ONCE]
-        if not chosen:
-            return [], []
-        rows = pa.concat_tables([_columns(self.path / file.path) for file in chosen])
-        rows = rows.sort_by([("generation", "ascending"), ("epoch", "ascending")])
-        places = zip(rows["generation"].to_pylist(), rows["epoch"].to_pylist(), strict=True)
-        made, begin = [], 0
-        for _, same in groupby(places, lambda place: _home(*place, newest)):
-            length = sum(1 for _ in same)
-            made.append(self._written(kind, rows.slice(begin, length), news=False))
-            begin += length
-        return made, chosen
+        return len(chosen) - len(made)
 
     def _written(self, kind: str, part: pa.Table, *, news: bool = True) -> AddAction:
         """A file with records of one kind, which no commit names yet; `news`: they are in no other file."""
         from deltalake.transaction import AddAction
 
-        name = f"{kind}-{'' if news else f'{TOGETHER}-'}{uuid.uuid4().hex}.parquet"
-        size = (self.path / name).write_parquet(part, row_group_size=BLOCK, compression="zstd")
+        name = f"{kind}-{uuid.uuid4().hex}.parquet"
+        size = (self.path / name).write_parquet(part, row_group_size=GROUP, compression="zstd")
         columns = {column: part[column].to_pylist() for column in ("generation", "epoch")}
         stats = {
             "numRecords": part.num_rows,
@@ -320,28 +289,19 @@ def _columns(path: Location) -> pa.Table:
 
 @dataclass(frozen=True)
 class File:
-    """A data file, its `name` in the log, and what its epochs and generations are: first and last."""
+    """A data file, and what its epochs and generations are: first and last."""
 
     kind: str
-    name: str
     path: str
     epochs: tuple[int, int]
     generations: tuple[int, int]
     rows: int
-    size: int
 
     @classmethod
-    def of(cls, action: Mapping[str, Any]) -> File:
+    def of(cls, file: DataFile) -> File:
         """From the log's entry, whose bounds give epochs and generations."""
-        return cls(
-            action["partition.kind"],
-            action["path"],
-            unquote(action["path"]),
-            (action["min.epoch"], action["max.epoch"]),
-            (action["min.generation"], action["max.generation"]),
-            action["num_records"],
-            action["size_bytes"],
-        )
+        epochs, generations = ((file.least(name), file.greatest(name)) for name in ("epoch", "generation"))
+        return cls(file.partition["kind"] or "", file.path, epochs, generations, file.rows or 0)
 
     def may_hold(self, generation: int | None, low: int, high: int | None) -> bool:
         """Whether a record with low <= epoch <= high may be in it, of one generation."""
@@ -402,36 +362,18 @@ def _meets(metadata: pq.FileMetaData, group: int, first: int, last: int) -> bool
     return found is None or not found.has_min_max or (found.min <= last and found.max >= first)
 
 
-Home = tuple[int, int, int]
-"""Which file a row belongs in: its generation, its group of WHOLE blocks, and its block while that group is not full
-(else -1)."""
-
-
-def _home(generation: int, epoch: int, newest: tuple[int, int]) -> Home:
-    many = epoch // BLOCK // WHOLE
-    full = (generation, many) < (newest[0], newest[1] // BLOCK // WHOLE)
-    return generation, many, -1 if full else epoch // BLOCK
-
-
-def _scattered(files: Sequence[File], newest: tuple[int, int]) -> list[File]:
-    """The files of one kind with records that are not yet in the file where they belong, and what is in that
-    file now."""
-    homes: dict[str, set[Home]] = {}
-    for file in files:
-        generations = range(file.generations[0], file.generations[1] + 1)
-        blocks = range(file.epochs[0] // BLOCK, file.epochs[1] // BLOCK + 1)
-        homes[file.path] = {_home(each, block * BLOCK, newest) for each in generations for block in blocks}
-    there: dict[Home, list[File]] = defaultdict(list)
-    for file in files:
-        for home in homes[file.path]:
-            there[home].append(file)
-    grows = _home(*newest, newest)
-    moving = {home for home, found in there.items() if len(found) > (FEW if home == grows else 1)}
-    moving |= {home for file in files if len(homes[file.path]) > 1 for home in homes[file.path]}
-    moving |= {
-        home
-        for file in files
-        if file.rows > BLOCK and not file.path.startswith(f"{file.kind}-{TOGETHER}-")
-        for home in homes[file.path]
-    }
-    return [file for file in files if homes[file.path] & moving]
+def _of_one_size(files: Iterable[File]) -> list[File]:
+    """The files to put together next, the oldest first; of kinds of which only the last record is asked for, those to
+    remove."""
+    sizes: dict[tuple[int, str, tuple[int, int]], list[File]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file.epochs):
+        if file.rows < LARGE:
+            size = 0 if file.kind in LAST_ALONE else file.rows.bit_length() // 2
+            sizes[size, file.kind, file.generations].append(file)
+    for (_, kind, _), same in sorted(sizes.items()):
+        if len(same) > FEW and kind in LAST_ALONE:
+            return same[:-1]
+        if len(same) > FEW:
+            sums = accumulate(file.rows for file in same)
+            return [file for file, rows in zip(same[:AT_ONCE], sums, strict=False) if rows <= 2 * LARGE]
+    return []

@@ -9,52 +9,33 @@ from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.generations import generation_of, insert_of, insert_owner, statement_name
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.delta_log import Table, files_of
-from tidegate.pipelines.lake.generations import OF_STATEMENT
 from tidegate.pipelines.lake.lake import Lake
-from tidegate.pipelines.lake.layout import PUBLISHED
-from tidegate.pipelines.location import Address, Location
+from tidegate.pipelines.lake.records import OF_STATEMENT
 
 _ROLE = "publish"
 
 
-def applications(table: Table | None) -> list[tuple[str, str, str]] | None:
-    """(lake, owner, role) of all that has committed to a table; none where there is no table, None where its log cannot
-    be read by names."""
-    if table is None:
-        return []
-    if not isinstance(table, TableState):
-        return None
-    return [parts for name in table.applications if (parts := Lake.application_parts(name)) is not None]
+def applications(table: TableState | None) -> list[tuple[str, str, str]]:
+    """(lake, owner, role) of all that has committed to a table; none where there is no table."""
+    names = () if table is None else table.applications
+    return [parts for name in names if (parts := Lake.application_parts(name)) is not None]
 
 
-def refuse_other_publisher(table: Table, path: Address, application: str) -> None:
-    """Raise LakeError if `application` publishes an INSERT's epoch, and the table at `path`, as it is in `table`, has
-    epochs of another INSERT and none of this one. Does nothing for what is no INSERT's publishing."""
+def refuse_other_publisher(table: TableState, application: str) -> None:
+    """Raise LakeError if `application` publishes an INSERT's epoch, and the table has epochs of another INSERT and none
+    of this one. Does nothing for what is no INSERT's publishing."""
     own = Lake.application_parts(application)
-    if own is None or own[2] != _ROLE or table.transaction_version(application) is not None:
+    if own is None or own[2] != _ROLE:
         return
-    made = applications(table)
-    if made is None:
-        others = _by_files(table)
-    else:
-        first = [(lake, owner) for lake, owner, role in made if role == _ROLE]
-        others = [] if own[:2] in first else [owner for _, owner in first]
-    if others:
+    first = [(lake, owner) for lake, owner, role in applications(table) if role == _ROLE]
+    if first and own[:2] not in first:
+        other = _called(first[0][1])
         raise LakeError(
-            f"{Location(path).name} holds rows published by {_called(others[0])} meanwhile, and a target is that of "
-            "one INSERT",
-            where=str(path),
+            f"{table.root.name} holds rows published by {other} meanwhile, and a target is that of one INSERT",
+            where=str(table.root),
             state=f"what is there stays; nothing of {_called(own[1])} was published",
             next_command="write a new INSERT, with its own 'insert.id', into a new target in place of this one",
         )
-
-
-def _by_files(table: Table) -> list[str]:
-    """The same of a table whose log does not name its writers: by the folders of its files, which another writer may
-    have rewritten. Not even files of the own name are its own, as it has committed none."""
-    folders = [file["path"].split("/") for file in files_of(table, "path")]
-    return [insert_owner(parts[parts.index(PUBLISHED) + 1]) for parts in folders if PUBLISHED in parts[:-2]]
 
 
 def swap_mark(lake: str, statement: str) -> str:
@@ -63,19 +44,19 @@ def swap_mark(lake: str, statement: str) -> str:
     return f"{lake}/{insert_owner(statement)}/swap/{OF_STATEMENT}"
 
 
-def refuse_swapped(table: Table, path: Address, application: str) -> None:
-    """Raise ConcurrentRun if a generation of a statement would commit to the table at `path`, as it is in `table`, in
-    which another one has taken its place. Until then two generations commit to tables of their own."""
+def refuse_swapped(table: TableState, application: str) -> None:
+    """Raise ConcurrentRun if a generation of a statement would commit to a table in which another one has taken its
+    place. Until then two generations commit to tables of their own."""
     own = Lake.application_parts(application)
     insert = insert_of(own[1]) if own is not None else None
     if own is None or insert is None:
         return
-    by = table.transaction_version(swap_mark(own[0], statement_name(insert)))
+    by = table.applications.get(swap_mark(own[0], statement_name(insert)))
     if by is not None and by != generation_of(insert):
         place = f"generation {by} has taken its place" if by else "what it had published was swapped into the target"
         raise ConcurrentRun(
             f"generation {generation_of(insert)} of {statement_name(insert)} publishes here no more: {place}",
-            where=str(path),
+            where=str(table.root),
             state="what is there stays; this epoch was not added",
             next_command=NextCommand("run", does="goes on with the generation that is current now"),
         )

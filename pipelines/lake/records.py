@@ -39,29 +39,24 @@ class NewerRecord(LakeError):
         )
 
 
-@cache
-def _known(kind: type[Any]) -> frozenset[str]:
-    return frozenset(item.name for item in dataclasses.fields(kind))
-
-
 def restored(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """A dataclass that the lake stores, read back with those inside of it; a list where it has a tuple. Raises
     NewerRecord where it has a field that `kind` has not."""
-    if unknown := values.keys() - _known(kind):
+    readers = _readers(kind)
+    if unknown := values.keys() - readers.keys():
         raise NewerRecord(kind.__name__, tuple(sorted(unknown)), where)
     try:
-        read = {name: reader(values[name]) for name, reader in _readers(kind).items() if name in values}
+        read = {name: reader(values[name]) for name, reader in readers.items() if reader and name in values}
     except NewerRecord as error:  # of a dataclass inside, which does not know where it is stored
         raise NewerRecord(error.kind, error.unknown, error.where or where) from error
     return kind(**{**values, **read})
 
 
 @cache
-def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """By field, the function that makes its value from JSON's; without fields whose value is JSON's."""
+def _readers(kind: type[Any]) -> dict[str, Callable[[Any], Any] | None]:
+    """By field, the function that makes its value from JSON's; None where it is JSON's."""
     hints = get_type_hints(kind)
-    found = {name: _reader(hints[name]) for name in _known(kind)}
-    return {name: reader for name, reader in found.items() if reader is not None}
+    return {item.name: _reader(hints[item.name]) for item in dataclasses.fields(kind)}
 
 
 def _reader(hint: Any) -> Callable[[Any], Any] | None:
@@ -314,6 +309,11 @@ class StagedRow(Record):
         counted = [int(number) for name, number in self.facts.items() if name.startswith("late@")]
         return sum(counted) if counted else None
 
+    @property
+    def further(self) -> int:
+        """Rows that UNNEST gave beyond one for each row that the epoch took from what landed."""
+        return sum(int(number) for name, number in self.facts.items() if name.startswith("further@"))
+
     def of(self, disposition: str) -> list[StagedFile]:
         """The staged files of one disposition."""
         return [restored(StagedFile, file, self.place) for file in self.files if file["disposition"] == disposition]
@@ -376,6 +376,28 @@ class StuckRow(Record):
     def advice(self) -> Advice:
         """The error's advice on what to do next."""
         return Advice.of_stored(self.next)
+
+
+OF_STATEMENT = 0
+"""In the place of a generation's number: what belongs to the statement, and not to one of them."""
+
+
+@dataclass(frozen=True)
+class GenerationRow(Record):
+    """A decision on one generation `of` a statement, the owner; `epoch` counts these decisions. Which one is current is
+    never concluded from which is the newest.
+
+    Attributes:
+        decided: "begun": it publishes beside the current one. "swapping": it is about to take its place; it has done so
+            once the target's log has its mark. "current": it has. "over": it was given up.
+        decided_at: ms, UTC.
+    """
+
+    table: ClassVar[str] = "generations"
+
+    of: int
+    decided: str
+    decided_at: int
 
 
 @dataclass(frozen=True)

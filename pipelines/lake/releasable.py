@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.by_name import DataFile, TableState
 from tidegate.pipelines.location import Address, dataset_of
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TIME = pa.timestamp("us", tz="UTC")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def micros(watermark: int) -> int:
@@ -200,36 +204,38 @@ class Releasable:
         return -(-int(np.partition(at, most - 1)[most - 1]) // 1000) if at.size >= most else MAX_TIMESTAMP
 
     def _times(self, path: Address, spark: Callable[[], SparkSession]) -> Iterator[pa.Array]:
-        """The times (us) of releasable rows, batch by batch; by Spark where the files alone do not give the rows."""
+        """The times (us) of releasable rows, batch by batch."""
+        for batch in self.batches(path, spark, "_rowtime"):
+            yield batch["_rowtime"].cast(_TIME).cast(pa.int64())
+
+    def batches(self, path: Address, spark: Callable[[], SparkSession], *columns: str) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows, batch by batch; by Spark where the files alone do not give the rows."""
         table = delta_log.opened(path)
-        if table is not None and not delta_log.plain(table):
-            found = self.rows(spark(), path).selectExpr("unix_micros(_rowtime) AS at").toArrow()
-            yield from found["at"].chunks
+        if table is not None and not table.plain:
+            yield from self.rows(spark(), path).select(*columns).toArrow().to_batches()
         elif table is not None and (files := self.files(table)):
-            for batch in dataset_of(files).to_batches(columns=["_rowtime"], filter=self.expression()):
-                yield batch["_rowtime"].cast(pa.int64())
+            yield from dataset_of(files).to_batches(columns=list(columns), filter=self.expression())
 
     def rows(self, spark: SparkSession, path: Address) -> DataFrame:
         """The rows, as of now."""
         from tidegate.pipelines.lake.rows import of_files, read
 
         table = delta_log.opened(path)
-        if table is None or not delta_log.plain(table):
+        if table is None or not table.plain:
             return read(spark, path).where(self.condition())
         return of_files(spark, table, self.files(table)).where(self.condition())
 
-    def files(self, table: delta_log.Table) -> list[str]:
+    def files(self, table: TableState) -> list[str]:
         """The files of the landed table that may hold a releasable row."""
         areas = [area for part in self.parts for area in part.areas]
-        chosen = [file for file in _statistics(table, self.generation) if file.may_hold(areas)]
-        return delta_log.paths_of(table, [file.path for file in chosen])
+        return table.paths(item.file for item in _statistics(table, self.generation) if item.may_hold(areas))
 
 
 def settled(path: Address, generation: int, since: int, upto: int, watermark: int) -> int:
     """The greatest probe epoch, of those up to `upto`, up to which no row waits any more once all up to `watermark`
     (ms) are released. `since`: the result of an earlier call."""
     table = delta_log.opened(path)
-    if table is None or not delta_log.plain(table):
+    if table is None or not table.plain:
         return since
     waiting = [
         file.least_epoch - 1
@@ -239,14 +245,13 @@ def settled(path: Address, generation: int, since: int, upto: int, watermark: in
     return max(since, min([*waiting, upto]))
 
 
-def over(table: delta_log.Table, generation: int, upto: int, bound: int) -> set[str]:
-    """The files of a landed table, as its log names them, that hold no row of an epoch after `upto`, and none with a
-    time > bound (us)."""
+def over(table: TableState, generation: int, upto: int, bound: int) -> set[DataFile]:
+    """The files of a landed table that hold no row of an epoch after `upto`, and none with a time > bound (us)."""
     found = _statistics(table, generation)
-    return {file.path for file in found if file.greatest_epoch <= upto and file.over(bound)}
+    return {item.file for item in found if item.greatest_epoch <= upto and item.over(bound)}
 
 
-def whole_up_to(table: delta_log.Table, generation: int, upto: int) -> int:
+def whole_up_to(table: TableState, generation: int, upto: int) -> int:
     """The greatest epoch, of those up to `upto`, up to which no file holds rows of later epochs as well."""
     spans = [(file.least_epoch, file.greatest_epoch) for file in _statistics(table, generation)]
     while cut := [least for least, greatest in spans if least <= upto < greatest]:
@@ -255,19 +260,34 @@ def whole_up_to(table: delta_log.Table, generation: int, upto: int) -> int:
 
 
 @dataclass(frozen=True)
-class _File:
+class _Landed:
     """A file of the landed table by its statistics; times in us, None where they are not known.
 
     `nulls`: it may hold null times; `timeless`: it holds nothing else.
     """
 
-    path: str
+    file: DataFile
     least_epoch: int
     greatest_epoch: int
     least_time: int | None
     greatest_time: int | None
     nulls: bool
     timeless: bool
+
+    @classmethod
+    def of(cls, file: DataFile) -> Self:
+        first, last, latest = file.least("_epoch"), file.greatest("_epoch"), _micros(file.greatest("_rowtime"))
+        nulls = file.nulls("_rowtime")
+        return cls(
+            file,
+            0 if first is None else first,
+            MAX_TIMESTAMP if last is None else last,
+            _micros(file.least("_rowtime")),
+            # OPTIMIZE cuts bounds to a millisecond.
+            latest if latest is None or latest % 1000 else latest + 999,
+            nulls != 0,
+            file.rows is not None and nulls == file.rows,
+        )
 
     def meets(self, after: int, upto: int) -> bool:
         return self.least_epoch <= upto and self.greatest_epoch > after
@@ -291,31 +311,13 @@ class _File:
         return bound > MIN_TIMESTAMP and self.greatest_time is not None and self.greatest_time <= bound
 
 
-def _at_most(logged: int) -> int:
-    """The greatest time (us) that a file with this upper bound may hold: OPTIMIZE cuts bounds to a millisecond."""
-    return logged if logged % 1000 else logged + 999
+def _micros(bound: object) -> int | None:
+    """A bound of a time (us), which statistics have as text; None outside of the years 1 to 9999."""
+    with suppress(ValueError, OverflowError):
+        at = datetime.fromisoformat(bound) if isinstance(bound, str) else None
+        return at and ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    return None
 
 
-_STATISTICS = tuple(f"{bound}.{name}" for name in ("_epoch", "_generation", "_rowtime") for bound in ("min", "max"))
-
-
-def _statistics(table: delta_log.Table, generation: int) -> list[_File]:
-    found = []
-    for file in delta_log.files_of(table, "path", "num_records", "null_count._rowtime", *_STATISTICS):
-        low, high = file["min._generation"], file["max._generation"]
-        if low is not None and high is not None and not low <= generation <= high:
-            continue
-        first, last, latest = file["min._epoch"], file["max._epoch"], file["max._rowtime"]
-        nulls, rows = file["null_count._rowtime"], file["num_records"]
-        found.append(
-            _File(
-                file["path"],
-                0 if first is None else first,
-                MAX_TIMESTAMP if last is None else last,
-                file["min._rowtime"],
-                None if latest is None else _at_most(latest),
-                nulls != 0,
-                rows is not None and nulls == rows,
-            )
-        )
-    return found
+def _statistics(table: TableState, generation: int) -> list[_Landed]:
+    return [_Landed.of(file) for file in table.files.values() if file.meets("_generation", generation, generation)]

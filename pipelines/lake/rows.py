@@ -29,7 +29,7 @@ from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
 from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.commits import NO_CLEANING, by_delta_rs, commit, create, require_writable
-from tidegate.pipelines.lake.statistics import SKIPPED_BY, skipping, with_nulls
+from tidegate.pipelines.lake.statistics import SKIPPED_BY, fields_of, skipping, with_nulls
 from tidegate.pipelines.location import Address, Location
 from tidegate.pipelines.parquet import OF_SPARK
 from tidegate.pipelines.syntax.types import quoted
@@ -74,14 +74,14 @@ def ensure_table(
     """
     wanted = Schema.from_json(struct_type(columns).json())
     table = delta_log.opened(path)
-    again = anew and table is not None and table.schema() != wanted and not DeltaTable(str(path)).file_uris()
+    again = anew and table is not None and table.schema != wanted and not table.files
     if table is not None and not again:
-        there = {field.name: field.type for field in table.schema().fields}
+        there = {field.name: field.type for field in table.schema.fields}
         if later := [field for field in wanted.fields if field.name in added and _grows(there.get(field.name), field)]:
             add_columns(path, later)
         table = delta_log.opened(path) or table
-        require_writable(table, path)
-        _compare(table, wanted, path, name, whole, added)
+        require_writable(table)
+        _compare(table, wanted, name, whole, added)
         return
     configuration = skipping(json.loads(wanted.to_json())["fields"])
     if whole:
@@ -101,25 +101,24 @@ def ensure_table(
 def is_as_made(path: Location) -> bool:
     """Whether the table at `path` is just as `ensure_table` makes one: nobody has written to it since."""
     table = delta_log.opened(path)
-    if table is None or table.version() != 0:
+    if table is None or table.version != 0:
         return False
-    made = skipping(json.loads(table.schema().to_json())["fields"])
-    return made.items() <= dict(table.metadata().configuration).items() and made != {}
+    made = skipping(fields_of(table))
+    return made.items() <= table.metadata.configuration.items() and made != {}
 
 
 def add_columns(path: Location, later: Sequence[Field]) -> None:
     """Give a table more columns. In a table that does not name the columns which readers skip files by, its files say
     before that all of their rows are NULL there."""
     table = delta_log.opened(path)
-    named = table is None or SKIPPED_BY in table.metadata().configuration
-    if not named and isinstance(table, TableState) and table.files:
+    if table is not None and table.files and SKIPPED_BY not in table.metadata.configuration:
         kinds = {field.name: json.loads(field.type.to_json()) for field in later}
         again = [
             AddAction(file.path, file.size, dict(file.partition), file.modified, False, counted)
             for file in table.files.values()
             if (counted := with_nulls(file.text, kinds)) is not None
         ]
-        commit(table, path, again, note=f"statistics before {', '.join(kinds)} is added")
+        commit(table, again, note=f"statistics before {', '.join(kinds)} is added")
     fields, hooks = list(later), NO_CLEANING
     by_delta_rs(path, lambda at: DeltaTable(at).alter.add_columns(fields, post_commithook_properties=hooks))
 
@@ -143,14 +142,12 @@ def _types(struct: delta_schema.StructType) -> dict[str, str]:
     return {inner.name: inner.type.to_json() for inner in struct.fields}
 
 
-def _compare(
-    table: delta_log.Table, wanted: Schema, path: Location, name: str, whole: bool, added: Collection[str] = ()
-) -> None:
-    there = {field.name: field.type for field in table.schema().fields}
-    if divided := table.metadata().partition_columns:
+def _compare(table: TableState, wanted: Schema, name: str, whole: bool, added: Collection[str] = ()) -> None:
+    there = {field.name: field.type for field in table.schema.fields}
+    if divided := table.metadata.partition_columns:
         raise LakeError(
             f"the table of {name} is partitioned by {', '.join(divided)}, and epochs are files of no partition",
-            where=str(path),
+            where=str(table.root),
             state="nothing was changed",
             next_command="give the script's table a new name or 'path'; readers skip files by their statistics",
         )
@@ -166,7 +163,7 @@ def _compare(
     if changed:
         raise LakeError(
             f"the columns of {name} have changed since its rows were stored: {'; '.join(changed)}",
-            where=str(path),
+            where=str(table.root),
             state="nothing was changed",
             next_command="put the old columns back, or run the script on another lake: --lake DIR",
         )
@@ -212,10 +209,8 @@ def folder_of(path: Location, *, application: str, generation: int, epoch: int) 
 def read(spark: SparkSession, path: Address) -> DataFrame:
     """Today's table. A few files are named to Spark directly; for more, Spark reads Delta's log, which takes jobs."""
     table = delta_log.opened(path)
-    if table is not None and delta_log.plain(table) and not table.metadata().partition_columns:
-        paths = delta_log.all_files(table)
-        if len(paths) <= FEW_FILES:
-            return of_files(spark, table, paths)
+    if table is not None and table.plain and not table.metadata.partition_columns and len(table.files) <= FEW_FILES:
+        return of_files(spark, table, table.paths())
     return spark.read.format("delta").load(str(path))
 
 
@@ -227,16 +222,16 @@ def between(spark: SparkSession, path: Address, generation: int, after: int, upt
     """
     wanted = f"_generation = {int(generation)} AND _epoch > {int(after)} AND _epoch <= {int(upto)}"
     table = delta_log.opened(path)
-    if table is None or not delta_log.plain(table):
+    if table is None or not table.plain:
         return read(spark, path).where(wanted)
-    files = delta_log.data_files(table, generation, after, upto)
-    rows = of_files(spark, table, files.paths)
-    return rows if files.exact else rows.where(wanted)
+    found = delta_log.data_files(table, generation, after, upto)
+    rows = of_files(spark, table, table.paths(found.files))
+    return rows if found.exact else rows.where(wanted)
 
 
-def of_files(spark: SparkSession, table: delta_log.Table, paths: Sequence[str]) -> DataFrame:
-    """All rows of some data files of a table whose rows are just what its files hold (`delta_log.plain`)."""
-    schema = table.schema().to_json()
+def of_files(spark: SparkSession, table: TableState, paths: Sequence[str]) -> DataFrame:
+    """All rows of some data files of a table whose rows are just what its files hold (`TableState.plain`)."""
+    schema = table.metadata.schema
     if not paths:
         return empty_frame(spark, StructType.fromJson(json.loads(schema)))
     return _of_files(spark, schema, tuple(paths))

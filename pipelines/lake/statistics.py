@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.pipelines.lake.by_name import TableState
-from tidegate.pipelines.lake.delta_log import Table
 from tidegate.pipelines.parquet import bounds_of
 
 SKIPPED_BY = "delta.dataSkippingStatsColumns"
@@ -45,10 +44,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GREATEST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
-def fields_of(table: Table) -> list[dict[str, Any]]:
+def fields_of(table: TableState) -> list[dict[str, Any]]:
     """The columns of a table, as its log has them."""
-    text = table.described.schema if isinstance(table, TableState) else table.schema().to_json()
-    return json.loads(text)["fields"]
+    return json.loads(table.metadata.schema)["fields"]
 
 
 def skipping(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -91,11 +89,11 @@ class Skipping:
     needed: frozenset[str]
 
     @classmethod
-    def of(cls, table: Table, later: Sequence[Mapping[str, Any]] = ()) -> Self:
+    def of(cls, table: TableState, later: Sequence[Mapping[str, Any]] = ()) -> Self:
         """As the table's property has it. Without it, readers may look for bounds of any column. `later`: columns that
         the table gets next; readers may look for bounds of these."""
         kinds = {field["name"]: field["type"] for field in [*fields_of(table), *later]}
-        listed = table.metadata().configuration.get(SKIPPED_BY)
+        listed = table.metadata.configuration.get(SKIPPED_BY)
         named = kinds.keys() & {name.strip(" `") for name in (listed or "").split(",")}
         needed = kinds.keys() if listed is None else named | {field["name"] for field in later}
         return cls(kinds, frozenset(name for name in needed if _has_bounds(kinds[name])))
@@ -179,28 +177,22 @@ def _of_column(footer: pq.FileMetaData, kind: pa.DataType, leaves: range) -> tup
 
 def _read(file: pq.ParquetFile, name: str) -> tuple[int, Any, Any]:
     """NULLs, least and greatest value of a column, from its values."""
-    nulls, lows, highs = 0, [], []
+    nulls, lows, highs, nan = 0, [], [], False
     for group in range(file.num_row_groups):
         values = file.read_row_group(group, columns=[name])[name]
         nulls += values.null_count
-        if values.null_count == len(values):
+        if nan or values.null_count == len(values):
             continue
-        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():  # type: ignore[attr-defined]
-            return nulls + sum(_nulls(file, name, group + 1)), None, None
+        nan = pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py()  # type: ignore[attr-defined]
         if pa.types.is_string_view(values.type):
             values = values.cast(pa.large_string())
         found = pc.min_max(values)  # type: ignore[attr-defined]
         least, greatest = _python(found["min"]), _python(found["max"])
         lows.append(least)
         highs.append(greatest)
-    if not lows or None in lows or None in highs:
+    if nan or not lows or None in lows or None in highs:
         return nulls, None, None
     return nulls, *_bounds(file.schema_arrow.field(name).type, min(lows), max(highs))
-
-
-def _nulls(file: pq.ParquetFile, name: str, first: int) -> Iterator[int]:
-    for group in range(first, file.num_row_groups):
-        yield file.read_row_group(group, columns=[name])[name].null_count
 
 
 def _python(value: pa.Scalar) -> Any:

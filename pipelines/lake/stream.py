@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.connectors.table import BOTH
 from tidegate.pipelines.lake import delta_log
+from tidegate.pipelines.lake.by_name import NOT_COMMITTED, TableState
 from tidegate.pipelines.lake.records import Sums, WatermarkRow
 from tidegate.pipelines.lake.releasable import Part, micros
 from tidegate.pipelines.location import Location
@@ -40,14 +41,14 @@ ORDERED = {"_seq": SEQ_TYPE}
 order of changes, which it keeps from the epoch that first took it (`joins.writer`)."""
 
 
-def has_places(table: delta_log.Table | None) -> bool:
+def has_places(table: TableState | None) -> bool:
     """Whether the rows of a target have places."""
-    return table is not None and PLACED.keys() <= {field.name for field in table.schema().fields}
+    return table is not None and PLACED.keys() <= {field.name for field in table.schema.fields}
 
 
-def has_order(table: delta_log.Table | None) -> bool:
+def has_order(table: TableState | None) -> bool:
     """Whether the rows of a target have an order."""
-    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema().fields}
+    return table is not None and {**PLACED, **ORDERED}.keys() <= {field.name for field in table.schema.fields}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Stream:
         return self.lake.table_path(self.name) if self.output is None else self.output
 
     @property
-    def table(self) -> delta_log.Table | None:
+    def table(self) -> TableState | None:
         """The Delta table as it is now; None before its first epoch. Raises LakeError where it is damaged."""
         return delta_log.opened(self.path)
 
@@ -235,7 +236,7 @@ class Generation:
     def removed(self) -> Removed:
         """How far retention has gone, by the table's log."""
         time, epoch, rows = (
-            None if mark == delta_log.NOT_COMMITTED else mark
+            None if mark == NOT_COMMITTED else mark
             for mark in (delta_log.committed(self.path, name) for name in self._marks())
         )
         return Removed(time + 1 if time is not None and time < 0 else time, epoch, rows or 0)

@@ -1,6 +1,6 @@
-"""OPTIMIZE and VACUUM of a lake's tables: small files are compacted, dead files and old logs deleted. No row changes.
+"""Upkeep of a lake's tables: small files are put together, dead files and old logs deleted. No row changes.
 
-All at once (`tidy`), or in pieces that a run does between two ticks: `put_together`, `clean_log`, `remove_dead`.
+All at once (`tidy`), or in pieces that a run does between two ticks: `put_together`, `remove_dead`, `clean_log`.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ import uuid
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import by_name, delta_log
-from tidegate.pipelines.lake.adopt import replace, rows_in, survey
-from tidegate.pipelines.location import UNFINISHED, Address, Location, settle
+from tidegate.pipelines.lake.adopt import replace, survey
+from tidegate.pipelines.lake.by_name import DataFile, TableState
+from tidegate.pipelines.location import UNFINISHED, Address, Location
 from tidegate.pipelines.parquet import UNFINISHED_ROWS, write_file
 
 SMALL_FILES = 16
-"""A table with fewer files than this is not compacted; in pieces: with fewer files of about one size."""
+"""Fewer files of about one size than this are not put together."""
 
 LARGE = 64 << 20
-"""Bytes: in pieces, a file of this size is not compacted any further."""
+"""Bytes: a file of this size is not put together with others any more."""
 
 PIECE = 32 << 20
-"""Bytes that one piece compacts: less than a tick's work."""
+"""Bytes that one piece puts together: less than a tick's work."""
 
 REMOVED = 100
 """Files that one piece deletes: a busy disk takes a millisecond for each."""
 
 CONTROL_KEEP = timedelta(minutes=10)
 """How long dead files and old logs of control tables stay: only Tidegate reads them, and never for long."""
+
+
+May = Callable[[TableState], Collection[DataFile]]
 
 
 @dataclass(frozen=True)
@@ -56,106 +57,68 @@ class Tidied:
     freed: int
 
 
-def compact(path: Address) -> None:
-    """Compact small files, in the order of their epochs, a commit for each new file. Does nothing where the files alone
-    do not give the rows. Raises CommitFailedError if another writer commits meanwhile."""
-    table = delta_log.opened(path)
-    if table is None or not delta_log.plain(table):
-        return
-    files = delta_log.files_of(table, "path", "size_bytes", "num_records", "min._epoch")
-    small = sorted(_by_epoch(file) for file in files if _small(file))
-    chosen, total = list[str](), 0
-    for _, size, name in small:
-        if total + size > 2 * LARGE and chosen:
-            _rewrite(path, table, chosen)
-            chosen, total = [], 0
-        chosen.append(name)
-        total += size
-    _rewrite(path, table, chosen)
-
-
-def tidy(path: Address, *, keep: timedelta, together: Callable[[Any], None] | None = compact) -> Tidied | None:
-    """Compact small files by `together` (None: do not, for tables whose files are named elsewhere too), and delete what
-    no version younger than `keep` names. None if there is no table.
+def tidy(path: Address, *, keep: timedelta, may: May | None = None, together: bool = True) -> Tidied | None:
+    """Put small files together (`may`: see `put_together`; not `together`: none, as of tables whose files are named
+    elsewhere too), and delete what no version younger than `keep` names. None if there is no table.
 
     The caller holds the leases of all that writes to the table. Raises LakeError.
     """
-    if not DeltaTable.is_deltatable(str(path)):
+    table = delta_log.opened(path)
+    if table is None:
         return None
     with _reported(path):
-        before, size = len(live_files(path)), _size(path)
-        if together is not None and before >= SMALL_FILES:
-            together(path)
-        settle()  # what was removed by a commit is deleted: delta-rs does that, past Location
-        hours = int(keep.total_seconds() // 3600)
-        gone = DeltaTable(str(path)).vacuum(
-            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
-        )
-        if (log := log_keep(path, keep)) is not None:
-            for _ in clean_log(path, keep=log):
-                pass
-        return Tidied(path, before, len(live_files(path)), len(gone), max(size - _size(path), 0))
+        size = _size(path)
+        while together and put_together(path, may):
+            pass
+        gone = sum(remove_dead(path, still_read(path, keep=keep), keep=keep))
+        for _ in clean_kept_log(path, keep):
+            pass
+        return Tidied(path, len(table.files), len(live_files(path)), gone, max(size - _size(path), 0))
 
 
-def put_together(path: Address, may: Callable[[delta_log.Table], Collection[str]] | None = None) -> int:
-    """Compact some small files of about one size, by Arrow; returns how many were replaced. `may`: the files that it
-    may take, as named in the log; None: all. The caller holds the leases of all that writes to the table.
+def put_together(path: Address, may: May | None = None, least: int = SMALL_FILES) -> int:
+    """Put some small files of about one size together, by Arrow; returns how many fewer there are. `may`: returns the
+    files that it may take; None: all. `least`: as many of one size at least. The caller holds the leases of all that
+    writes to the table.
 
     A file is rewritten once for each of a few sizes, however old the table gets. Does nothing if another writer commits
     meanwhile, or if the files alone do not give the rows.
     """
     table = delta_log.opened(path)
-    if table is None or not delta_log.plain(table):
+    if table is None or not table.plain:
         return 0
-    files = delta_log.files_of(table, "path", "size_bytes", "num_records", "min._epoch")
-    chosen = _of_one_size(files, None if may is None else set(may(table)))
-    try:
-        return _rewrite(path, table, chosen)
-    except (CommitFailedError, pa.ArrowException):
-        return 0
-
-
-def _rewrite(path: Address, table: delta_log.Table, chosen: Sequence[str]) -> int:
-    """Put some files of a table together into one; by how many it has fewer now."""
+    chosen = _of_one_size(table.files.values() if may is None else may(table), least)
     if len(chosen) < 2:
         return 0
-    folder = Location(path) / f"together-{uuid.uuid4().hex[:8]}"
+    folder = table.root / f"together-{uuid.uuid4().hex[:8]}"
     try:
-        write_file(folder / "0.parquet", rows_in(table, chosen).to_batches())
+        write_file(folder / "0.parquet", table.rows(chosen).to_batches())
         replace(path, folder, survey(folder), chosen, note="small files together", same_rows=True)
-    except BaseException:
+        return len(chosen) - 1
+    except BaseException as error:
         folder.delete_all(where_it_can=True)
+        if isinstance(error, CommitFailedError | pa.ArrowException):
+            return 0
         raise
-    return len(chosen) - 1
 
 
-def _of_one_size(files: list[dict[str, object]], may: set[str] | None) -> list[str]:
-    """The names of files to put together next: the smallest first, the older ones of them."""
-    sizes: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+def _of_one_size(files: Collection[DataFile], least: int) -> list[DataFile]:
+    """The files to put together next: the smallest first, the older ones of them."""
+    sizes: dict[int, list[DataFile]] = defaultdict(list)
     for file in files:
-        epoch, size, name = _by_epoch(file)
-        if _small(file) and (may is None or name in may):
-            sizes[size.bit_length() // 2].append((epoch, size, name))
+        if file.size < LARGE and file.rows is not None:
+            sizes[file.size.bit_length() // 2].append(file)
     for _, found in sorted(sizes.items()):
-        if len(found) < SMALL_FILES:
+        if len(found) < least:
             continue
-        taken, total = [], 0
-        for _, size, name in sorted(found):
-            total += size
+        taken, total = list[DataFile](), 0
+        for file in sorted(found, key=lambda file: (file.least("_epoch") or 0, file.size, file.path)):
+            total += file.size
             if total > PIECE and len(taken) > 1:
                 break
-            taken.append(name)
+            taken.append(file)
         return taken
     return []
-
-
-def _small(file: Mapping[str, object]) -> bool:
-    return int(str(file["size_bytes"])) < LARGE and file["num_records"] is not None
-
-
-def _by_epoch(file: Mapping[str, object]) -> tuple[int, int, str]:
-    epoch = file.get("min._epoch")
-    return epoch if isinstance(epoch, int) else 0, int(str(file["size_bytes"])), str(file["path"])
 
 
 _UNFINISHED = re.compile(rf"{UNFINISHED}.+|\d{{20}}\.json#\d+")
@@ -220,11 +183,18 @@ def _committed_before(log: Location, version: int, moment: float) -> bool:
     return by_name.file_of(log, version).written_before(moment) if at is None else at < moment * 1000
 
 
+def clean_kept_log(path: Address, keep: timedelta) -> Iterator[int]:
+    """`clean_log` of a table that people may read; `keep` where it does not say how long its log stays."""
+    kept = log_keep(path, keep)
+    if kept is not None:
+        yield from clean_log(path, keep=kept)
+
+
 def log_keep(path: Address, keep: timedelta) -> timedelta | None:
     """How long the log of a table that people may read is kept: by its own properties; `keep` if they do not say; None
     (for ever) if they are not understood, or cleaning is off."""
     table = delta_log.opened(path)
-    set_in = table.metadata().configuration if table is not None else {}
+    set_in = table.metadata.configuration if table is not None else {}
     if set_in.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return None
     text = set_in.get("delta.logRetentionDuration")
@@ -295,28 +265,19 @@ def swept(places: Sequence[Address], removing: Iterator[int]) -> Tidied:
 def live_files(path: Address) -> set[str]:
     """The addresses of the files that the table at `path` names now; none when there is no table."""
     table = delta_log.opened(path)
-    return set() if table is None else _live(path, table)
+    return set() if table is None else set(table.paths())
 
 
-def _live(path: Address, table: delta_log.Table) -> set[str]:
-    return {str(Location(path) / unquote(file["path"])) for file in delta_log.files_of(table, "path")}
-
-
-def still_read(path: Address, keep: timedelta) -> set[str] | None:
-    """The addresses of the files that the table at `path` names, or named less than `keep` ago, by its log: they may be
-    being read. None if the log does not say what was removed (see `by_name.removed_since`)."""
-    table = delta_log.opened(path)
-    if table is None:
-        return set()
-    live, since = _live(path, table), int((time.time() - keep.total_seconds()) * 1000)
-    removed = by_name.removed_since(Location(path), table.version(), since)
-    return None if removed is None else live | {str(Location(path) / name) for name in removed}
-
-
-def still_read_of(*paths: Address, keep: timedelta) -> set[str] | None:
-    """`still_read` for several tables that adopt files from one folder; None if it is not known for one of them."""
-    found = [still_read(path, keep) for path in paths]
-    return None if None in found else {name for names in found for name in names or ()}
+def still_read(*paths: Address, keep: timedelta) -> set[str] | None:
+    """The addresses of files that the tables at `paths` name, or named less than `keep` ago: somebody may be reading
+    them. None if one of their logs does not say what was removed (see `by_name.removed_since`)."""
+    found, since = set[str](), int((time.time() - keep.total_seconds()) * 1000)
+    for table in filter(None, map(delta_log.opened, paths)):
+        removed = by_name.removed_since(table, since)
+        if removed is None:
+            return None
+        found |= {*table.paths(), *(str(table.root / name) for name in removed)}
+    return found
 
 
 @contextmanager

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.connectors.table import BOTH, Table
-from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
-from tidegate.pipelines.lake.adopt import rows_in
+from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.roles import serves_both
@@ -66,20 +66,18 @@ def keys_of_probe(lake: Lake, table: Table) -> frozenset[str]:
     found = Stream(lake, table.name).table
     if found is None:
         return frozenset(table.primary_key)
-    names = [file["path"] for file in delta_log.files_of(found, "path", "min._epoch")]
     stored = {column.name for column in table.stored_columns}
-    if not names or not stored.issuperset(table.primary_key):
+    if not found.files or not stored.issuperset(table.primary_key):
         return frozenset()
     missing = reduce(operator.or_, (pc.field(name).is_null() for name in table.primary_key))
-    return frozenset() if rows_in(found, names).count_rows(filter=missing) else frozenset(table.primary_key)
+    return frozenset() if found.rows().count_rows(filter=missing) else frozenset(table.primary_key)
 
 
 def _splits(row: WatermarkRow | None) -> int:
     return 0 if row is None else len(row.splits)
 
 
-def _inserts_alone(table: delta_log.Table) -> bool:
+def _inserts_alone(table: TableState) -> bool:
     """Whether all rows are inserts: by the bounds of the files, and by reading where these leave it open."""
-    files = delta_log.files_of(table, "path", "min._op", "max._op")
-    unclear = [file["path"] for file in files if not file["min._op"] == file["max._op"] == _INSERT]
-    return not unclear or rows_in(table, unclear).count_rows(filter=pc.field("_op") != _INSERT) == 0
+    unclear = [file for file in table.files.values() if not file.least("_op") == file.greatest("_op") == _INSERT]
+    return not unclear or table.rows(unclear).count_rows(filter=pc.field("_op") != _INSERT) == 0

@@ -125,9 +125,8 @@ def _published(path: Address, rows: Callable[[], list[Complete]], at: int) -> bo
     if table is None:
         create(path, schema=SCHEMA, configuration=delta_log.OWN | delta_log.BRIEF)
         return _published(path, rows, at)
-    files = delta_log.files_of(table, "path", "size_bytes")
     given = {(row.name, row.insert): asdict(row) for row in rows()}
-    before = {(row["name"], row["insert"]): row for row in _stored(delta_log.all_files(table))}
+    before = {(row["name"], row["insert"]): row for row in _stored(table.paths())}
     if all(key in before and before[key] | row == before[key] for key, row in given.items()):
         return False
     after = before | {key: {**row, "as_of": at} for key, row in given.items()}
@@ -136,9 +135,8 @@ def _published(path: Address, rows: Callable[[], list[Complete]], at: int) -> bo
     size = (Location(path) / name).write_parquet(made)
     stats = json.dumps({"numRecords": made.num_rows})
     added = AddAction(name, size, {}, system_clock(), True, stats)
-    gone = [Removal(str(file["path"]), int(str(file["size_bytes"])), {}) for file in files]
     try:
-        commit(table, path, [added, *gone])
+        commit(table, [added, *map(Removal, table.files.values())])
     except CommitFailedError:
         (Location(path) / name).delete()
         raise

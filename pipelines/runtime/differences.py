@@ -135,7 +135,7 @@ def unlike(owner: str, path: Location, table: Table) -> Iterator[Difference]:
     stored = opened(path)
     if stored is None:
         return
-    fields = stored.schema().fields
+    fields = stored.schema.fields
     there = {item.name: _SPARK.get(str(getattr(item.type, "type", ""))) for item in fields}
     given = {column.name: column for column in table.stored_columns}
     for name, column in given.items():

@@ -15,6 +15,7 @@ from tidegate.pipelines.connectors.protocol import StoredStep
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS, ddl
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
 from tidegate.pipelines.location import Location
@@ -87,10 +88,10 @@ class Indexed:
 
     @property
     def plain(self) -> bool:
-        return delta_log.plain(self._opened)
+        return self._opened.plain
 
     @cached_property
-    def _opened(self) -> delta_log.Table:
+    def _opened(self) -> TableState:
         found = self._own.stream.table
         if found is None:
             name, path = self.table, self._own.path
@@ -118,9 +119,9 @@ class Indexed:
 
     @cached_property
     def _folder(self) -> Path:
-        marks = [self._removed, *([] if self.plain else [self._opened.version()])]
+        marks = [self._removed, *([] if self.plain else [self._opened.version])]
         scratch = self.lake.scratch(INDEXES) / self.table
-        return folder_of(scratch, str(self._opened.metadata().id), marks, self._run)
+        return folder_of(scratch, str(self._opened.metadata.id), marks, self._run)
 
     @cached_property
     def _known(self) -> dict[Span, int]:
@@ -137,7 +138,7 @@ class Indexed:
 
     def _files(self, span: Span) -> Sequence[str]:
         if self.plain:
-            return delta_log.data_files(self._opened, self.generation, *span).paths
+            return self._opened.paths(delta_log.data_files(self._opened, self.generation, *span).files)
         copy = self._folder / f"{span[0]}-{span[1]}.plain"
         if not (copy / "_SUCCESS").exists() and self.spark is not None:
             self._own.rows(self.spark, *span).write.mode("overwrite").parquet(str(copy))

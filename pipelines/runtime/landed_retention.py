@@ -24,6 +24,7 @@ from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import Epochs, replace, without
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.releasable import whole_up_to
 from tidegate.pipelines.lake.stream import Generation, Removed, Stream
@@ -70,7 +71,7 @@ class LandedRetention(OldRows):
         before = own.removed
         after = before.epoch or 0
         upto, more = self._old(own, after, min(limit[0], last.epoch), self.since(retention))
-        if opened is not None and not delta_log.plain(opened):
+        if opened is not None and not opened.plain:
             return nothing(NOT_PLAIN)
         if opened is None or own.landed(after, upto) == 0:
             held_by = f": {limit[1]}" if limit[0] <= upto and limit[0] < last.epoch else ""
@@ -81,9 +82,9 @@ class LandedRetention(OldRows):
             return nothing(
                 f"of {counted(landed, 'row')} that landed up to epoch {upto}, the table has {there:,}: tidegate verify"
             )
-        files = delta_log.data_files(opened, generation, -1, upto)
-        examined = _rows_of(opened, files.names)
-        if not files.exact and landed < examined * WORTH_IT:
+        found = delta_log.data_files(opened, generation, -1, upto)
+        examined = sum(file.rows or 0 for file in found.files)
+        if not found.exact and landed < examined * WORTH_IT:
             upto = whole_up_to(opened, generation, upto)
             landed = own.landed(0, upto) - (before.rows or 0)
             if upto <= after or landed == 0:
@@ -91,11 +92,11 @@ class LandedRetention(OldRows):
         removed = self._removed(opened, own, upto, before, landed)
         return Retained(table.name, generation, examined, removed, what=self.what, more=more)
 
-    def _removed(self, opened: delta_log.Table, own: Generation, upto: int, before: Removed, rows: int) -> int:
+    def _removed(self, opened: TableState, own: Generation, upto: int, before: Removed, rows: int) -> int:
         """Remove all rows of the epochs up to `upto` and set the mark, in one commit."""
         path, epochs = own.path, Epochs(own.number, [(0, upto)])
         old, remaining = without(opened, path, epochs)
-        latest = _latest(delta_log.paths_of(opened, old), epochs)
+        latest = _latest(opened.paths(old), epochs)
         if before.time is not None:
             latest = before.time if latest is None else max(latest, before.time)
         marks = own.marks(Removed(latest, upto, rows + before.rows))
@@ -172,12 +173,6 @@ class LandedRetention(OldRows):
 def _before(plan: ReleasePlan, item: Taken) -> int:
     """The last epoch that a plan which is not published does not need."""
     return min(plan.reads_of(item)[0], item.since if plan.bounds else item.after)
-
-
-def _rows_of(table: delta_log.Table, names: Sequence[str]) -> int:
-    files = delta_log.files_of(table, "path", "num_records")
-    chosen = set(names)
-    return sum(file["num_records"] or 0 for file in files if file["path"] in chosen)
 
 
 def _latest(paths: Sequence[str], epochs: Epochs) -> int | None:

@@ -2,6 +2,8 @@
 
 landed = published + quarantined + dropped + waiting        (per INSERT, exactly)
 
+UNNEST makes several rows of one; those beyond the first are counted apart, and added to the left side.
+
 Of a process: landed = handled + left out + waiting, over all inputs; its output rows are counted apart.
 """
 
@@ -57,6 +59,7 @@ class WhereRowsAre:
         waiting: not released yet, or in an epoch that is not published; `held` of them in one that the gate holds.
         outputs: of a process, the rows that it has written to each output, and where they went.
         branches: of a UNION ALL, the rows of each branch, by the newest plan.
+        further: rows that UNNEST gave beyond one for each landed row: each of them is in a place, too.
     """
 
     insert: str
@@ -72,6 +75,7 @@ class WhereRowsAre:
     released_again: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[Given, ...] = ()
     branches: tuple[InputRows, ...] = ()
+    further: Count = 0
 
     @property
     @fact()
@@ -107,8 +111,8 @@ class WhereRowsAre:
     @property
     @fact()
     def balanced(self) -> bool:
-        """Whether every landed row is in exactly one place."""
-        return self.accounted == self.landed
+        """Whether every landed row, and each that UNNEST made of it, is in exactly one place."""
+        return self.accounted == self.landed + self.further
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Done:
     published one has taken. `in_time`: the rows that published epochs of event time, or of a UNION ALL, took straight
     from what landed; None if there is no such epoch. `decided`: quarantined rows that were released or discarded.
     `sums`: what was quarantined; of rows decided about, those of the last DECISIONS decisions: the ones after epoch
-    `since`, 0 for all. `processed`: the rows of a process."""
+    `since`, 0 for all. `processed`: the rows of a process. `further`: rows that UNNEST gave beyond one for each."""
 
     released: int = 0
     matched: int = 0
@@ -130,6 +134,7 @@ class Done:
     sums: tuple[QuarantinedSum, ...] = ()
     since: int = 0
     processed: Processed = Processed()
+    further: int = 0
 
     @classmethod
     def of(cls, row: LedgerRow) -> Done:
@@ -162,6 +167,7 @@ class Done:
             sums,
             max(since, self.since, other.since),
             self.processed + other.processed,
+            self.further + other.further,
         )
 
 
@@ -172,12 +178,12 @@ DECISIONS = 500
 def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
     """What epochs have done with rows. Each earlier epoch to which one of them refers (a backfill, rows out of
     quarantine) must be among them."""
-    released, matched, extended, dropped = 0, 0, Counter[str](), Counter[str]()
+    released, matched, further, extended, dropped = 0, 0, 0, Counter[str](), Counter[str]()
     for epoch in epochs:
         if not epoch.published or epoch.staged is None:
             continue
         released = max(released, epoch.plan.first.upto)
-        counts = epoch.staged.counts
+        counts, further = epoch.staged.counts, further + epoch.staged.further
         dropped.update(_reasons(counts, "dropped:"))
         if epoch.plan.state is not None:  # the function has taken them; what it gave are other rows
             matched += counts.get("processed", 0)
@@ -211,6 +217,7 @@ def done_by(epochs: Sequence[ReleasedEpoch]) -> Done:
         sums,
         since,
         processed_by(epochs),
+        further,
     )
 
 
@@ -325,14 +332,10 @@ def where_rows_are(
     before: Done = Done(),
 ) -> WhereRowsAre:
     """Count the rows of the probe for one INSERT, from its `epochs` and what earlier ones have done (`before`); of a
-    process those of all inputs. `newest`: its newest epoch, if that is not among `epochs`; without one, the newest
-    generation of the table `probe` is counted."""
+    process those of all inputs. `newest`: its newest epoch, if that is not among `epochs`."""
     newest = epochs[-1] if epochs else newest
     if newest is None:
-        names = probe.split(" and ")  # of a UNION ALL several: no table's name has a space
-        found = [Stream(lake, name).generation(row.generation) for name in names if (row := Stream(lake, name).newest)]
-        landed = sum(own.sums().rows for own in found)
-        return WhereRowsAre(insert, probe, found[0].number if found else 1, landed, waiting=landed)
+        return nothing_done(lake, insert, probe)
     plan = newest.plan
     inputs = [Stream(lake, item.table).generation(item.generation) for item in plan.branches]
     done, landed = before + done_by(epochs), sum(own.sums().rows for own in inputs)
@@ -344,7 +347,7 @@ def where_rows_are(
     else:
         waiting = landed - done.in_time
     taken, others = done.processed.taken, [item.table for item in plan.takes[len(plan.branches) :]]
-    for rows in (input_rows(lake, table, taken.get(table, TakenSoFar())) for table in others):
+    for rows in (taken.get(table, TakenSoFar()).of(lake, table) for table in others):
         landed, waiting = landed + rows.landed, waiting + rows.waiting
     return WhereRowsAre(
         insert=insert,
@@ -359,27 +362,21 @@ def where_rows_are(
         held=held,
         released_again=done.released_again,
         outputs=done.processed.given if taken else (),
-        branches=tuple(_branch(lake, item, newest.published) for item in plan.branches if len(plan.branches) > 1),
+        branches=tuple(
+            input_rows(lake, item.table, item.generation, item.taken if newest.published else item.earlier)
+            for item in (plan.branches if len(plan.branches) > 1 else ())
+        ),
+        further=done.further,
     )
 
 
-def nothing_done(lake: Lake, insert: Insert) -> WhereRowsAre:
-    """The rows of an INSERT, or a process, that has planned nothing yet: all of them wait."""
-    names = list(insert.taken if insert.branches else insert.probes)
-    newest = [(Stream(lake, name).newest) for name in names]
-    takes = [Taken(name, row.generation if row else 1, 0, 0) for name, row in zip(names, newest, strict=True)]
-    branches = tuple(_branch(lake, item, False) for item in takes)
-    landed = sum(each.landed for each in branches)
-    own = branches if insert.branches else ()
-    return WhereRowsAre(insert.id, insert.probe, takes[0].generation, landed, waiting=landed, branches=own)
-
-
-def _branch(lake: Lake, item: Taken, published: bool) -> InputRows:
-    """Where the rows of one branch are, by the newest plan."""
-    own = Stream(lake, item.table).generation(item.generation)
-    upto = last.epoch if (last := own.last) else 0
-    landed, taken = own.landed(0, upto), item.taken if published else item.earlier
-    return InputRows(item.table, item.generation, upto, landed, taken, landed - taken)
+def nothing_done(lake: Lake, insert: str, probe: str, names: Sequence[str] = ()) -> WhereRowsAre:
+    """The rows of an INSERT, or a process, that has planned nothing yet: all of them wait. `names`: the tables that it
+    reads, if these are not those of its probe."""
+    branches = probe.split(" and ")  # of a UNION ALL several: no table's name has a space
+    found = tuple(input_rows(lake, name) for name in names or branches)
+    landed, united = sum(each.landed for each in found), len(branches) > 1
+    return WhereRowsAre(insert, probe, found[0].generation, landed, waiting=landed, branches=found if united else ())
 
 
 def left_waiting(lake: Lake, epochs: Sequence[ReleasedEpoch]) -> list[int | None]:

@@ -59,35 +59,18 @@ def refuse_other_lake(lake: Lake, pipeline: Pipeline) -> None:
     It would begin at the first row, so that every row were there twice, and would remove the other lake's files as
     those of a crashed attempt.
     """
-    own = "" if lake.logs.lake.refresh() is None else lake.id
+    own = "" if _new(lake) else lake.id
     for table in pipeline.sources:
         path = Stream(lake, table.name).path
-        made = applications(delta_log.opened(path)) or ()
-        if lake.epochs.last(table.name) is None and any(
-            by != own and (owner, role) == (table.name, "data") for by, owner, role in made
-        ):
+        made = applications(delta_log.opened(path)) if lake.epochs.last(table.name) is None else ()
+        if any(by != own and (owner, role) == (table.name, "data") for by, owner, role in made):
             raise _other_lake(lake, table.name, path, "landed")
     for insert in pipeline.inserts:
-        owner = insert_owner(insert.id)
-        for name in insert.outputs if lake.epochs.last(owner) is None else ():
-            target = pipeline.table(name)
-            path = lake.target_path(target)
+        for name in insert.outputs if lake.epochs.last(insert_owner(insert.id)) is None else ():
+            path = lake.target_path(pipeline.table(name))
             made = applications(delta_log.opened(path))
-            if made is None:
-                others = [owner] if _holds_files(path, lake.staged_paths(target, insert)["publish"]) else []
-            else:
-                others = [other for by, other, role in made if by != own and role == "publish"]
-            if others:
+            if others := [owner for by, owner, role in made if by != own and role == "publish"]:
                 raise _other_lake(lake, name, path, f"published by {insert_of(others[0])}")
-
-
-def _holds_files(path: Location, folder: Location) -> bool:
-    """Whether a table's log names files in a folder."""
-    table = delta_log.opened(path)
-    if table is None:
-        return False
-    files = f"{delta_log.root_of(table) / folder.below(path)}/"
-    return any(file.startswith(files) for file in delta_log.all_files(table))
 
 
 def _other_lake(lake: Lake, name: str, path: Location, how: str) -> LakeError:
@@ -170,12 +153,11 @@ def refuse_lost_files(lake: Layout, target: Table, insert: Insert) -> None:
     table = None if folder.is_there() else delta_log.opened(path)
     if table is None:
         return
-    files, own = delta_log.all_files(table), delta_log.root_of(table) / folder.below(path)
-    gone = [file for file in files if file.startswith(f"{own}/") and not Location(file).is_there()]
-    if gone:
+    own = [file for path, file in table.files.items() if path.startswith(f"{folder.below(table.root)}/")]
+    if gone := [file for file in own if not table.place(file).is_there()]:
         raise LakeError(
-            f"the folder of its data was removed, and {len(gone):,} of the {len(files):,} files of the published table"
-            " with it",
+            f"the folder of its data was removed, and {len(gone):,} of the {len(table.files):,} files of the published "
+            "table with it",
             where=str(folder),
             state="nothing was planned or released",
             next_command=f"bring {folder} back from a backup, then run the same command again",
@@ -222,7 +204,7 @@ def lost_rows(own: Generation, spark: Callable[[], SparkSession], upto: int) -> 
     if table is None:
         there = 0
     else:
-        there = _there(own, table.version(), upto)
+        there = _there(own, table.version, upto)
         if there is None:
             there = own.at(spark(), upto).count()
     return max(landed - there - removed.rows, 0)
@@ -248,7 +230,7 @@ def _lost(path: Address, what: str, known: str, or_else: NextCommand | None = No
     table = delta_log.opened(path)
     cause = (
         "the last commits of a table are gone (it came back from an older backup, or its disk lost what was synced)"
-        if table is None or delta_log.plain(table)
+        if table is None or table.plain
         else "another writer has deleted or changed rows of a table (it has deletion vectors or column mapping)"
     )
     return LakeError(

@@ -1,8 +1,8 @@
 """What a lake needs from time to time: retention of old versions and landed rows ('changelog.retention',
-'landed.retention'), OPTIMIZE, VACUUM.
+'landed.retention'), small and dead files, old logs.
 
-Landed rows that wait for their time get files apart from released ones: a release finds its rows by the statistics of
-files (`tidegate.pipelines.lake.releasable`), and would read all that ever landed otherwise.
+Files with landed rows that wait for their time are not put together with others: a release finds its rows by the
+statistics of files (`tidegate.pipelines.lake.releasable`), and would read all that ever landed otherwise.
 
 Nothing changes that anybody can still ask for. All of it is done under the leases of what it touches, so it can be
 scheduled beside the pipeline: tables that a run is working on are skipped, and named.
@@ -10,7 +10,6 @@ scheduled beside the pipeline: tables that a run is working on are skipped, and 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,35 +18,25 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.clock import Clock
-from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.connectors.table import Table
-from tidegate.pipelines.errors import LakeError, LeaseHeld
-from tidegate.pipelines.lake import Lake, adopt, delta_log
-from tidegate.pipelines.lake import rows as lake_rows
+from tidegate.pipelines.errors import LeaseHeld
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.leases import Leases
-from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.lake.upkeep import SMALL_FILES, Tidied, compact, swept, tidy
-from tidegate.pipelines.location import Location
-from tidegate.pipelines.parquet import OF_SPARK
+from tidegate.pipelines.lake.upkeep import Tidied, swept, tidy
 from tidegate.pipelines.progress import Progress
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import insert_owner
-from tidegate.pipelines.runtime.epochs.history import newest_epochs, target_of
+from tidegate.pipelines.runtime.epochs.history import newest_epochs
 from tidegate.pipelines.runtime.failures import explained
 from tidegate.pipelines.runtime.landed_retention import LandedRetention
 from tidegate.pipelines.runtime.retention import QuarantineRetention, Retained, Retention
-from tidegate.pipelines.runtime.upkeep import Upkeep, remove_staged
+from tidegate.pipelines.runtime.upkeep import Upkeep, released_files, remove_staged
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
-from tidegate.pipelines.watermarks import MIN_TIMESTAMP
-
-SMALL, LARGE = 64 << 20, 128 << 20
-"""Bytes: files smaller than the first are put together, to files of about the second."""
-
 
 KEEP = timedelta(days=7)
-"""VACUUM keeps what a version younger than this names: somebody may be reading it."""
+"""What a version younger than this names stays: somebody may be reading it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,7 @@ class Maintenance:
     definitions: Definitions | None = None
 
     def run(self) -> list[Maintained]:
-        """All tables: retention first, so that VACUUM can later remove what it has replaced. Raises LakeError, and
+        """All tables: retention first, so that what it has replaced is deleted once it is dead. Raises LakeError, and
         DefinitionChanged if the script differs from the lake's definitions."""
         if self.definitions is not None:
             self.definitions.require()
@@ -104,7 +93,7 @@ class Maintenance:
             owners = [insert_owner(insert.id) for insert in inserts]
             found.append(self._leased(target, owners, lambda target=target, own=inserts: self._target(target, own)))
             task.advance(1, target)
-        tidy(self.lake.completeness_path, keep=self.keep, together=None)
+        tidy(self.lake.completeness_path, keep=self.keep, together=False)
         return found
 
     def upkeep(self) -> Upkeep:
@@ -151,36 +140,8 @@ class Maintenance:
                 again, examined=again.examined + retained.examined, removed=again.removed + retained.removed
             )
         path = Stream(self.lake, table.name).path
-        probing = [each for each in self.pipeline.inserts if table.name in each.taken and each.time == "event"]
-        together = (lambda path: self._apart(path, table.name, probing)) if probing else compact
-        tidied = tidy(path, keep=self.keep, together=together)
+        tidied = tidy(path, keep=self.keep, may=released_files(self.lake, self.pipeline, table.name))
         return Maintained(table.name, retained, (tidied,) if tidied else ())
-
-    def _apart(self, path: Location, name: str, probing: Sequence[Insert]) -> None:
-        """Compact the small files of a landed table, with the rows that one of `probing` has not released yet apart."""
-        opened = delta_log.opened(path)
-        if opened is None or not delta_log.plain(opened):
-            return
-        files = delta_log.files_of(opened, "path", "size_bytes", "num_records")
-        chosen = [file for file in files if file["size_bytes"] < SMALL and file["num_records"] is not None]
-        if len(chosen) < SMALL_FILES:
-            return
-        small = {file["path"]: file["size_bytes"] for file in chosen}
-        rows = lake_rows.of_files(self.spark(), opened, delta_log.paths_of(opened, list(small)))
-        folder = path / f"together-{uuid.uuid4().hex[:8]}"
-        waits = " OR ".join(f"({waits_for(self.lake, self.pipeline, insert, name)})" for insert in probing)
-        apart = rows.selectExpr("*", f"coalesce({waits}, false) AS _waits")
-        apart = apart.coalesce(max(sum(small.values()) // LARGE, 1))
-        apart.write.options(**OF_SPARK).partitionBy("_waits").parquet(str(folder))
-        written, expected = adopt.survey(folder), sum(file["num_records"] for file in chosen)
-        if sum(file.rows for file in written) != expected:
-            raise LakeError(
-                f"not all rows were merged: {sum(file.rows for file in written):,} of {expected:,}",
-                where=str(path),
-                state="the table is as it was",
-                next_command=NextCommand("maintain", does="tries it again"),
-            )
-        adopt.replace(path, folder, written, list(small), note="OPTIMIZE: waiting rows apart", same_rows=True)
 
     def _retained(self, table: Table) -> Retained | None:
         """What retention did to a table, while nobody worked on an INSERT that reads it: an epoch planned meanwhile, a
@@ -210,7 +171,7 @@ class Maintenance:
                 path = self.lake.target_path(self.pipeline.table(name))
                 # What a staged epoch has written of the state is named by no version.
                 if all(item.published for item in newest_epochs(self.lake, insert.id, path)):
-                    found.append(tidy(self.lake.state_path(insert), keep=self.keep, together=None))
+                    found.append(tidy(self.lake.state_path(insert), keep=self.keep, together=False))
         return Maintained(name, next(iter(retained), None), tuple(item for item in found if item))
 
     def _published(self, name: str, inserts: Sequence[Insert]) -> list[Tidied | None]:
@@ -223,18 +184,3 @@ class Maintenance:
             staged = remove_staged(self.lake, self.pipeline, target, insert, self.keep)
             found.append(swept([*self.lake.staged_paths(target, insert).values()], staged))
         return found
-
-
-def waits_for(lake: Lake, pipeline: Pipeline, insert: Insert, table: str) -> str:
-    """SQL: whether an INSERT in event time has not released a row of a table yet. It decides only in which file the
-    row is put, and so how fast it is found."""
-    newest = newest_epochs(lake, insert.id, target_of(lake, pipeline, insert.id))
-    if not newest or not newest[0].plan.bounds:
-        return "true"
-    last, plan = newest[0], newest[0].plan
-    own = next((item for item in plan.takes if item.table == table), None)
-    if own is None:
-        return "true"
-    upto, reached = (own.upto, plan.watermark) if last.published else (own.after, plan.before)
-    late = "true" if reached == MIN_TIMESTAMP else f"unix_micros(_rowtime) > {micros(reached)}L"
-    return f"_generation > {own.generation} OR _epoch > {upto} OR {late}"

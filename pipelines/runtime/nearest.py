@@ -99,15 +99,15 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     if table is None or not unmatched.num_rows or len(plan.branches) > 1:
         return None
     epochs = unmatched["_probe_epoch"].unique().to_pylist()
-    files = delta_log.data_files(table, plan.first.generation, min(epochs) - 1, max(epochs))
+    found = delta_log.data_files(table, plan.first.generation, min(epochs) - 1, max(epochs))
     columns = {name for join in joins for name in join.keys.values()}
     at = (
         (pc.field("_generation") == plan.first.generation)
         & pc.field("_epoch").isin(epochs)
         & pc.field("_offset").isin(unmatched["_offset"].unique())
     )
-    there = [path for path in files.paths if Location(path).is_there()]
-    if not there or not columns <= {field.name for field in table.schema().fields}:
+    there = [path for path in table.paths(found.files) if Location(path).is_there()]
+    if not there or not columns <= {field.name for field in table.schema.fields}:
         return None
     read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
     probes = dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)

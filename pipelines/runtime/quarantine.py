@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from tidegate.pipelines.commands import NextCommand
 from tidegate.pipelines.errors import BeyondRetention, LakeError, PlanningError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, insert_owner
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
@@ -379,10 +380,10 @@ class QuarantinedRow:
     probe: Mapping[str, Any] | None = None
 
 
-def _opened(quarantine: Location) -> delta_log.Table | None:
+def _opened(quarantine: Location) -> TableState | None:
     """A quarantine's table; None if there is none. Raises LakeError if its files cannot be read by Arrow."""
     table = delta_log.opened(quarantine)
-    if table is not None and not delta_log.plain(table):
+    if table is not None and not table.plain:
         raise LakeError(
             "the quarantine's files are not plain Parquet any more (deletion vectors or column mapping)",
             where=str(quarantine),
@@ -398,7 +399,6 @@ def rows_of(
     """Up to `most` of the wanted rows, in the order of `wanted`. Raises LakeError if the files do not give the rows."""
     import pyarrow.compute as pc  # a status needs none of it
 
-    from tidegate.pipelines.lake.adopt import rows_in
     from tidegate.pipelines.parquet import python_rows
 
     found: list[QuarantinedRow] = []
@@ -410,16 +410,15 @@ def rows_of(
         if table is None:
             continue
         names = [column.name for column in target.stored_columns]
-        files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).names
+        files = delta_log.data_files(table, group.plan.generation, group.epoch - 1, group.epoch).files
         own = (
             (pc.field("_generation") == group.plan.generation)
             & (pc.field("_epoch") == group.epoch)
             & (pc.field("_reason") == group.reason)
         )
-        for name in files:
-            file = rows_in(table, [name])
-            there = [name for name in (*names, "_op", *PROBE_PLACE, PROBE) if name in file.schema.names]
-            for row in python_rows(file.head(most - len(found), columns=there, filter=own)):
+        for rows in (table.rows([file]) for file in files):
+            there = [name for name in (*names, "_op", *PROBE_PLACE, PROBE) if name in rows.schema.names]
+            for row in python_rows(rows.head(most - len(found), columns=there, filter=own)):
                 place, values = ({name: row.get(name) for name in of} for of in (PROBE_PLACE, names))
                 probe = row.get(PROBE)
                 found.append(

@@ -35,7 +35,8 @@ from tidegate.pipelines.connectors.spec import SEQ_PARTS
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.lake import Lake, WatermarkRow, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
-from tidegate.pipelines.lake.adopt import Epochs, replace, rows_in, survey, without
+from tidegate.pipelines.lake.adopt import Epochs, replace, survey, without
+from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.releasable import micros
 from tidegate.pipelines.lake.stream import Removed, Stream
 from tidegate.pipelines.location import Location
@@ -273,11 +274,11 @@ class Retention(OldRows):
         if isinstance(horizon, str):
             return self.nothing(table.name, last.generation, horizon)
         opened = stream.table
-        if opened is None or not delta_log.plain(opened):
+        if opened is None or not opened.plain:
             return self.nothing(table.name, last.generation, NOT_PLAIN)
-        files = delta_log.data_files(opened, last.generation, -1, last.epoch)
+        files = delta_log.data_files(opened, last.generation, -1, last.epoch).files
         assert self.session is not None
-        rows = lake_rows.of_files(self.session(), opened, files.paths)
+        rows = lake_rows.of_files(self.session(), opened, opened.paths(files))
         judged = self._judged(rows, table, last.generation, horizon)
         furthest = F.max(F.expr(f"IF(_over, coalesce(unix_micros(_after), {MAX_TIMESTAMP}L), NULL)"))
         counted = judged.agg(F.count(F.lit(1)), F.count_if("_over"), furthest).collect()[0]
@@ -288,7 +289,7 @@ class Retention(OldRows):
         folder = path / f"kept-{uuid.uuid4().hex[:8]}"
         judged.where("NOT _over").select(*map(quoted, rows.columns)).write.options(**OF_SPARK).parquet(str(folder))
         marks = self._marks(last, horizon, furthest=int(counted[2]), over=over)
-        replace(path, folder, survey(folder), files.names, note=f"retention: {counted(over, 'row')} went", marks=marks)
+        replace(path, folder, survey(folder), files, note=f"retention: {counted(over, 'row')} went", marks=marks)
         return Retained(table.name, last.generation, examined, over, horizon)
 
     def _marks(self, last: WatermarkRow, horizon: Horizon, *, furthest: int, over: int) -> dict[str, int]:
@@ -368,7 +369,7 @@ class QuarantineRetention(OldRows):
         opened = delta_log.opened(path)
         if not going or opened is None:
             return nothing("no row that was released or discarded is old enough")
-        if not delta_log.plain(opened):
+        if not opened.plain:
             return nothing(NOT_PLAIN)
         # What is decided in one epoch goes together, so that the epoch's number stands for all of it.
         return self._removed(insert, path, opened, going, upto)
@@ -384,7 +385,7 @@ class QuarantineRetention(OldRows):
         return decided(quarantined_by_epoch(self.lake, self.pipeline, insert))
 
     def _removed(
-        self, insert: Insert, path: Location, opened: delta_log.Table, going: Sequence[QuarantinedRows], upto: int
+        self, insert: Insert, path: Location, opened: TableState, going: Sequence[QuarantinedRows], upto: int
     ) -> Retained:
         epochs: dict[str, list[int]] = defaultdict(list)
         for item in going:
@@ -393,8 +394,8 @@ class QuarantineRetention(OldRows):
         whole = _QuarantinedWhole(insert.generation, [(first, last)], epochs=epochs)
         rows = sum(item.rows for item in going)
         there, examined = 0, 0
-        for file in delta_log.data_files(opened, insert.generation, first - 1, last).names:
-            found = rows_in(opened, [file])
+        for file in delta_log.data_files(opened, insert.generation, first - 1, last).files:
+            found = opened.rows([file])
             taken = found.count_rows(filter=whole.holds())
             there, examined = there + taken, examined + (found.count_rows() if taken else 0)
         if there != rows:

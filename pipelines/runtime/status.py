@@ -277,6 +277,9 @@ class InsertStatus:
             reasons = ", ".join(f"{count:,} {why(name)}" for name, count in self.rows.quarantined.items())
             look = NextCommand("quarantine list", (self.insert,))
             yield Note(f"{self.insert}, quarantined: {reasons}", next=look, apart=True)
+        if self.rows is not None and self.rows.further:
+            text = f"UNNEST gave {counted(self.rows.further, 'row')} beyond one for each that it took"
+            yield Note(f"{self.insert}: {text}", apart=True)
         for number, each in enumerate(self.rows.branches if self.rows else (), 1):
             text = f"{self.insert}, branch {number}: {counted(each.landed, 'row')} of {each.table} landed"
             yield Note(f"{text}, {each.waiting:,} wait", apart=True)
@@ -518,7 +521,7 @@ def _insert(
         pins=last.plan.pins if last else (),
         reasons=tuple(last.verdict.reasons) if last and last.verdict else (),
         waits_for=tuple(build for build in spec.builds if not any(Stream(lake, build).flipped)) if spec else (),
-        rows=rows or (nothing_done(lake, spec) if spec else None),
+        rows=rows or (nothing_done(lake, name, spec.probe, () if spec.branches else spec.probes) if spec else None),
         holder=holder,
         given_up=last.plan.when_discarded if last else "",
         process=last is not None and last.plan.state is not None,

@@ -16,7 +16,6 @@ from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.clock import Clock
@@ -24,6 +23,7 @@ from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RE
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake.by_name import DataFile, TableState
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.owner_log import OwnerLog
 from tidegate.pipelines.lake.releasable import micros, over
@@ -31,12 +31,12 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.lake.upkeep import (
     CONTROL_KEEP,
     SMALL_FILES,
+    May,
+    clean_kept_log,
     clean_log,
-    log_keep,
     put_together,
     remove_dead,
     still_read,
-    still_read_of,
 )
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime.epochs import insert_owner, stored_plan
@@ -49,8 +49,6 @@ from tidegate.pipelines.versions import Made, ensure
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
 
 log = logging.getLogger(__name__)
-
-Read = Callable[[delta_log.Table], Collection[str]]
 
 FAILED = (TidegateError, DeltaError, OSError, pa.ArrowException)
 AFTER_A_FAILURE_S = 60.0
@@ -69,13 +67,11 @@ the time for which they are kept."""
 
 @dataclass(frozen=True)
 class _Place:
-    """A table that needs upkeep, under the leases of `owners`. `compactable`: returns the files that may be compacted;
-    `own`: only Tidegate reads its log."""
+    """A table that needs upkeep, under the leases of `owners`. `may`: returns the files that may be put together."""
 
     path: Location
     owners: tuple[str, ...]
-    compactable: Read | None = None
-    own: bool = False
+    may: May | None = None
 
 
 @dataclass
@@ -209,17 +205,16 @@ class Upkeep:
         keep = min(CONTROL_KEEP, self.keep)
         control = [log.path for log in self.lake.logs.there()]
         for path in (*control, self.lake.completeness_path):
-            if not DeltaTable.is_deltatable(str(path)):
-                continue
-            yield from remove_dead(path, still_read(path, keep), keep=keep, hidden=True)
+            yield from remove_dead(path, still_read(path, keep=keep), keep=keep, hidden=True)
             yield from clean_log(path, keep=keep)
 
     # --- tables, targets, quarantines ----------------------------------------------------------------------------
 
     def _places(self) -> Iterator[_Place]:
         for table in self.pipeline.sources:
-            yield _Place(Stream(self.lake, table.name).path, (table.name,), self._released(table.name), own=True)
-            yield _Place(self.lake.rejected_path(table.name), (table.name,), own=True)
+            may = released_files(self.lake, self.pipeline, table.name)
+            yield _Place(Stream(self.lake, table.name).path, (table.name,), may)
+            yield _Place(self.lake.rejected_path(table.name), (table.name,))
         owners: dict[str, list[Insert]] = {}
         for insert in self.pipeline.inserts:
             for name in insert.outputs:
@@ -232,45 +227,20 @@ class Upkeep:
 
     def _held(self, place: _Place) -> bool:
         """Whether only this runner writes to a table."""
-        return all(map(self.leases.holds, place.owners)) and DeltaTable.is_deltatable(str(place.path))
+        return all(map(self.leases.holds, place.owners)) and delta_log.opened(place.path) is not None
 
     def _small_files(self, place: _Place) -> Iterator[None]:
         table = delta_log.opened(place.path)
-        if table is None or table.version() - self._examined.get(place.path, -SMALL_FILES) < SMALL_FILES:
+        if table is None or table.version - self._examined.get(place.path, -SMALL_FILES) < SMALL_FILES:
             return
-        while put_together(place.path, place.compactable):
+        while put_together(place.path, place.may):
             yield
         table = delta_log.opened(place.path)
-        self._examined[place.path] = table.version() if table is not None else 0
-
-    def _released(self, name: str) -> Read | None:
-        """The files whose rows have all been released, of a table that INSERTs release in event time. Other files are
-        not compacted, as a release finds releasable rows by the statistics of files. None: all files of any other
-        table."""
-        probing = [each for each in self.pipeline.inserts if name in each.taken and each.time == "event"]
-        if not probing:
-            return None
-
-        def compactable(table: delta_log.Table) -> Collection[str]:
-            found: set[str] | None = None
-            for insert in probing:
-                row = self.lake.epochs.last(insert_owner(insert.id))
-                plan = stored_plan(row) if row else None
-                own = next((item for item in plan.takes if item.table == name), None) if plan else None
-                if plan is None or own is None:
-                    return ()
-                upto, reached = own.after, plan.before  # the newest epoch may not be published yet
-                names = over(table, own.generation, upto, micros(reached)) if reached > MIN_TIMESTAMP else set()
-                found = names if found is None else found & names
-            return found or ()
-
-        return compactable
+        self._examined[place.path] = table.version if table is not None else 0
 
     def _dead(self, place: _Place) -> Iterator[object]:
-        yield from remove_dead(place.path, still_read(place.path, self.keep), keep=self.keep)
-        keep = self.keep if place.own else log_keep(place.path, self.keep)
-        if keep is not None:
-            yield from clean_log(place.path, keep=keep)
+        yield from remove_dead(place.path, still_read(place.path, keep=self.keep), keep=self.keep)
+        yield from clean_kept_log(place.path, self.keep)
 
     def _is_time_for(self, what: str, keep: timedelta | None) -> bool:
         """Whether it is time to check `what` again; if so, its next time counts from now."""
@@ -281,6 +251,27 @@ class Upkeep:
         return True
 
 
+def released_files(lake: Lake, pipeline: Pipeline, name: str) -> May | None:
+    """The files whose rows have all been released, of a table that INSERTs release in event time. Other files are not
+    put together, as a release finds releasable rows by the statistics of files. None: all files of any other table."""
+    probing = [each for each in pipeline.inserts if name in each.taken and each.time == "event"]
+    if not probing:
+        return None
+
+    def released(table: TableState) -> Collection[DataFile]:
+        found = set(table.files.values())
+        for insert in probing:
+            row = lake.epochs.last(insert_owner(insert.id))
+            plan = stored_plan(row) if row else None
+            own = next((item for item in plan.takes if item.table == name), None) if plan else None
+            if plan is None or own is None or plan.before == MIN_TIMESTAMP:
+                return ()
+            found &= over(table, own.generation, own.after, micros(plan.before))  # the newest one may not be published
+        return found
+
+    return released
+
+
 def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert, keep: timedelta) -> Iterator[int]:
     """Delete, piece by piece, staged files of an INSERT that its target has adopted and then compacted; yields the
     number of each piece. The newest epoch's files stay until it is published."""
@@ -289,7 +280,7 @@ def remove_staged(lake: Lake, pipeline: Pipeline, target: Table, insert: Insert,
     for place in lake.staged_paths(target, insert).values():  # each as of when its turn comes
         newest = newest_epochs(lake, insert.id, path)
         current = tuple(item.plan.attempts for item in newest if not item.published)
-        live = still_read_of(own, quarantine, keep=keep)
+        live = still_read(own, quarantine, keep=keep)
         yield from remove_dead(place, live, keep=keep, hidden=True, without=current)
 
 

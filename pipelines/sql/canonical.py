@@ -36,7 +36,7 @@ from tidegate.pipelines.process.spec import ProcessSpec
 from tidegate.pipelines.process.state.declared import column_type
 from tidegate.pipelines.sql.explanation import show_create_function, show_create_table
 from tidegate.pipelines.sql.model import CompiledScript, Insert, ProcessInsert
-from tidegate.pipelines.sql.tree import Branch
+from tidegate.pipelines.sql.tree import KEPT, Branch
 from tidegate.pipelines.syntax.secrets import is_secret
 from tidegate.pipelines.syntax.settings import NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -145,7 +145,6 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "policy": {},
         "translator": TRANSLATOR,
     }
-    del form["source"]["connector"]
     options = form["options"]
     given = [name for name in options if name.startswith(WATERMARK_PREFIX)]
     form["watermark options"] = {name: options.pop(name) for name in given}
@@ -197,13 +196,9 @@ def _options(
     known = (*spec.options, *SOURCE_OPTIONS, *SINK_OPTIONS, *spec.foreign) if among is None else among
     shown = table.options.redacted()
     found: dict[str, str] = {}
-    for name in sorted(table.options):
+    for name in sorted(table.options.keys() - {"connector"}):
         option = find_option(name, known)
-        if option is None and (among is not None or name == "connector"):
-            if name == "connector" and changes == "identity":
-                found[name] = table.connector
-            continue
-        if (option.changes if option else "identity") != changes:
+        if (option is None and among is not None) or (option.changes if option else "identity") != changes:
             continue
         value = shown[name] if is_secret(name) else _real(table.options, name, environment)
         if name == "path" and not problem(value):
@@ -272,7 +267,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     if target.suite is not None:
         form["suite"] = target.suite.digest
     if insert.united is not None:
-        form["union"] = _columns(insert.united)
+        form["union"] = {name: of for name, of in _columns(insert.united).items() if name != KEPT}
         form["branches"] = {str(number): _branch(branch) for number, branch in enumerate(insert.branches, 1)}
     if insert.joins:
         by = next((join.time_column for join in insert.joins if join.time == "event"), None)
@@ -308,7 +303,10 @@ def _branch(branch: Branch) -> list[Form]:
     for step in branch.steps:
         own = re.compile(rf"(?<!\.){re.escape(quoted(step.alias))}\.")
         texts = {name: own.sub("`$`.", text) for name, text in step.columns}
-        found.append({"where": own.sub("`$`.", step.kept or ""), "select": texts})
+        form: Form = {"where": own.sub("`$`.", step.kept or ""), "select": texts}
+        if (of := step.elements) is not None:
+            form["unnest"] = {"of": own.sub("`$`.", of.sql), "outer": of.outer}
+        found.append(form)
     return [{"table": branch.table}, *found]
 
 

@@ -216,7 +216,8 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     lines += [f"  follows: {writer.id}, whose target it reads" for writer in writers]
     for number, branch in enumerate(insert.branches, 1):
         where = " and ".join(step.kept for step in branch.steps if step.kept)
-        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}")
+        of = "".join(f", unnested {step.elements.sql}" for step in branch.steps if step.elements)
+        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}{of}")
     times = dict[str, str]()
     for join in insert.joins:
         lines += _join(join)

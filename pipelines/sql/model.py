@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
 from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Condition as Condition
@@ -108,6 +109,7 @@ class Insert:
         ons = [text for join in self.joins for text in (join.predicate, *(key.probe for key in join.keys))]
         steps = [step for branch in self.branches for step in branch.steps]
         ons += [text for step in steps for text in (step.kept, *(made for _, made in step.columns))]
+        ons += [step.elements.sql for step in steps if step.elements]
         return used_in(functions.values(), self.where, *(item.expression for item in self.projections), *ons)
 
     @property
@@ -123,11 +125,16 @@ class Insert:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The table of each branch; the probe where there is no UNION ALL."""
+        """The table of each branch; the probe where there is no UNION ALL or UNNEST."""
         return tuple(branch.table for branch in self.branches) or (self.probe,)
 
+    @property
+    def unnests(self) -> bool:
+        """Whether UNNEST gives rows of its own for each row that is taken."""
+        return any(branch.unnests for branch in self.branches)
+
     def splits_of(self, number: int) -> str:
-        """How the splits of a branch's rows begin, so that no two rows have one place; "" without UNION ALL."""
+        """How the splits of a branch's rows begin, so that no two rows have one place; "" without branches."""
         return f"{number + 1} {self.branches[number].table}/" if self.branches else ""
 
     def probe_table(self, tables: Mapping[str, Table]) -> Table:
@@ -282,7 +289,6 @@ class CompiledScript:
 
     def with_strategy(self, table: str, strategy: WatermarkStrategy) -> Self:
         """A copy in which `table` has `strategy` in place of the one in its DDL. Raises PlanningError."""
-        from tidegate.pipelines.errors import PlanningError
         from tidegate.pipelines.watermarks import WatermarkStrategy
 
         problem = None
@@ -293,11 +299,7 @@ class CompiledScript:
             problem = f"{table} is written by {writer.id}, whose watermark it has: give {writer.probe} the strategy"
         elif not isinstance(strategy, WatermarkStrategy):
             problem = f"a strategy is a WatermarkStrategy, not {strategy!r}"
-        elif any(
-            insert.windowed is not None and not insert.windowed.event_time
-            for insert in self.inserts
-            if insert.probe == table
-        ):
+        elif any(each.windowed and not each.windowed.event_time for each in self.inserts if each.probe == table):
             problem = f"windows of {table!r} are in processing time: declare WATERMARK FOR, or the table once more"
         if problem is not None:
             raise PlanningError(

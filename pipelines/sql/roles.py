@@ -73,7 +73,9 @@ def roles(
         _fitting_options(source, declared[name], role)
         # The connector's own checks once more: some only matter for a table that is read, or written.
         owner, table = declared[name], with_role(declared[name].table, role)
-        check_connector(source, owner.statement, owner.spec, table)
+        unwritten = role in ("build", "probe") and not _problems(owner.spec, table, ("sink",))
+        hint = f"no INSERT of this script writes {name}: write one, or name the table that {name} reads"
+        check_connector(source, owner.statement, owner.spec, table, hint if unwritten else None)
         for part in table.parts:
             owner, hint = declared[part.name], f"{part.name} is a part of {name}"
             check_connector(source, owner.statement, owner.spec, part, hint)

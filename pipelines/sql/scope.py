@@ -55,12 +55,6 @@ class Relation:
     defined: Span | None = None
     places: Mapping[str, Span] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, alias: str, table: Table) -> Relation:
-        """A table by itself."""
-        columns = {column.name: value_of(column, alias) for column in table.columns}
-        return cls(alias, columns, table, table.name, alias)
-
 
 def type_of(column: Column) -> FlinkType:
     found = parse_type(column.type)

@@ -68,17 +68,35 @@ KEPT = "_kept"
 
 
 @dataclass(frozen=True)
+class Elements:
+    """UNNEST of an ARRAY or MAP, `sql`: a row for each element, which expressions call `names` (after its place, from 0
+    on). A row without elements gives one of NULLs if `outer`, else it is left out."""
+
+    sql: str
+    names: tuple[str, ...]
+    outer: bool
+
+    @property
+    def exploded(self) -> str:
+        """The generator, of rows that WHERE `_now` keeps."""
+        return f"posexplode_outer(CASE WHEN _now THEN ({self.sql}) END) AS (_position, {', '.join(self.names)})"
+
+
+@dataclass(frozen=True)
 class Step:
-    """SELECT columns FROM alias WHERE kept: `columns` as name, Spark SQL; `kept` is None where every row is."""
+    """SELECT columns FROM alias [, UNNEST] WHERE kept: `columns` as name, Spark SQL; `kept`, tested before UNNEST, is
+    None where every row is."""
 
     alias: str
     kept: str | None
     columns: tuple[tuple[str, str], ...]
+    elements: Elements | None = None
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One of the queries of a UNION ALL: the rows of `table`, step by step. The last step gives the union's columns."""
+    """One of the queries of a UNION ALL, or of UNNEST: the rows of `table`, step by step. The last step gives the
+    columns that they have in common."""
 
     table: str
     steps: tuple[Step, ...]
@@ -86,7 +104,12 @@ class Branch:
     @property
     def filters(self) -> bool:
         """Whether it leaves rows out."""
-        return any(step.kept for step in self.steps)
+        return any(step.kept or (step.elements and not step.elements.outer) for step in self.steps)
+
+    @property
+    def unnests(self) -> int:
+        """How many UNNEST a row goes through."""
+        return sum(step.elements is not None for step in self.steps)
 
 
 Emission = Literal["as landed", "rowtime", "window end"]
@@ -220,6 +243,11 @@ class Union(Scan):
     named: tuple[Column, ...]
 
     @property
+    def word(self) -> str:
+        """What makes it, as it is written."""
+        return "an UNNEST" if isinstance(self.branches[0], Unnested) else "a UNION ALL"
+
+    @property
     def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
         return self.named
 
@@ -236,7 +264,7 @@ class Union(Scan):
             for column, own in zip(self.declared.table.columns, node.columns, strict=False)
             if not column.proctime
         )
-        step = Step(scan.alias, kept, made)
+        step = Step(scan.alias, kept, made, node.elements if isinstance(node, Unnested) else None)
         if not isinstance(scan, Union):
             yield Branch(scan.declared.table.name, (step,))
             return
@@ -252,6 +280,18 @@ class Over(Node):
     @property
     def below(self) -> Node:
         return self.input
+
+
+@dataclass(frozen=True)
+class Unnested(Over):
+    """Each row with each of its elements, whose columns are `gives`. It is the branch of a `Union` of its own."""
+
+    elements: Elements
+    gives: tuple[Column, ...]
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
+        return (*self.input.columns, *self.gives)
 
 
 @dataclass(frozen=True)

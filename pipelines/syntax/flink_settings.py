@@ -49,10 +49,9 @@ FOREIGN: Sequence[ForeignSetting] = (
         "pipeline.jars", "pipeline.classpaths", "pipeline.serialization-config", "pipeline.force-avro",
         "parallelism.default", "restart-strategy", "restart-strategy.*", "taskmanager.*", "jobmanager.*", "rest.*",
         "cluster.*", "metrics.*", "sql-client.*", "s3.*", "fs.*", "yarn.*", "kubernetes.*", "high-availability.*",
+        "table.dml-sync", "table.exec.resource.*",
     )),
-    ForeignSetting("table.dml-sync", _NO_JOB),
-    ForeignSetting("table.exec.resource.*", _NO_JOB),
-    *(ForeignSetting(f"{key}.*", _NO_STATE) for key in ("state", "checkpointing")),
+    *(ForeignSetting(key, _NO_STATE) for key in ("state.*", "checkpointing.*")),
     ForeignSetting(
         "table.exec.state.ttl", spares=("0", "0 ms", "0 s", "0ms", "0s"),
         instead="Leave it out: nothing is forgotten; 'changelog.retention' and 'landed.retention' of a table remove "
@@ -78,13 +77,12 @@ FOREIGN: Sequence[ForeignSetting] = (
         "table.exec.sink.type-length-enforcer", spares=("ignore",),
         instead="Leave it out, and cut the text in the SELECT: LEFT(a, 10)",
     ),
-    *(ForeignSetting(f"{key}.*", _PLANNER) for key in (
-        "table.optimizer", "table.exec.mini-batch", "table.exec.async-lookup", "table.exec.async-state",
-        "table.exec.sort", "table.exec.spill-compression", "table.plan", "table.generated-code", "table.display",
+    *(ForeignSetting(key, _PLANNER) for key in (
+        "table.optimizer.*", "table.exec.mini-batch.*", "table.exec.async-lookup.*", "table.exec.async-state.*",
+        "table.exec.sort.*", "table.exec.spill-compression.*", "table.plan.*", "table.generated-code.*",
+        "table.display.*", "table.exec.sink.upsert-materialize", "table.exec.sink.keyed-shuffle",
+        "table.exec.disabled-operators",
     )),
-    ForeignSetting("table.exec.sink.upsert-materialize", _PLANNER),
-    ForeignSetting("table.exec.sink.keyed-shuffle", _PLANNER),
-    ForeignSetting("table.exec.disabled-operators", _PLANNER),
 )  # fmt: skip
 
 

@@ -171,6 +171,17 @@ class TemporalJoin:
 
 
 @dataclass(frozen=True)
+class Unnest:
+    """[CROSS | INNER | LEFT] JOIN UNNEST(elements) [WITH ORDINALITY] AS use [ON TRUE]; `span`: that of UNNEST(…)."""
+
+    outer: bool
+    elements: Scalar
+    numbered: bool
+    use: TableUse
+    span: Span
+
+
+@dataclass(frozen=True)
 class Argument:
     """One of a table function: `TABLE t`, `DESCRIPTOR(column)` or an expression, with `NAME =>` in front or without."""
 
@@ -192,7 +203,7 @@ class WindowFunctionCall:
 
 @dataclass(frozen=True)
 class Query:
-    """[WITH views] SELECT items FROM probe joins [WHERE where]; `span` is that of SELECT and its items.
+    """[WITH views] SELECT items FROM probe unnests joins [WHERE where]; `span` is that of SELECT and its items.
 
     With `window`, FROM is a window's table function over `probe`; `group_by` and `having` go with it, and `grouped` is
     the place of GROUP BY. `more`: the queries behind UNION ALL; `views` is in front of all of them.
@@ -209,6 +220,7 @@ class Query:
     grouped: Span | None = None
     having: Scalar | None = None
     more: tuple[Query, ...] = ()
+    unnests: tuple[Unnest, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.adopt import rows_in
+from tidegate.pipelines.lake.by_name import TableState
 
 
-def by_arrow(table: delta_log.Table, names: Collection[str], after: int) -> Sequence[Mapping[str, Any]] | None:
+def by_arrow(table: TableState, names: Collection[str], after: int) -> Sequence[Mapping[str, Any]] | None:
     """The columns `names` of rows after an epoch. None where Arrow may not read the table, or has other values in
     Python than Spark (bytes, TIMESTAMP_LTZ, what is nested). Raises ValueError or OverflowError for a time that Python
     cannot hold."""
-    schema = pa.schema(table.schema().to_arrow())
+    schema = pa.schema(table.schema.to_arrow())
     alike = all(name in schema.names and _is_alike(schema.field(name).type) for name in names)
-    if not alike or not delta_log.plain(table) or table.metadata().partition_columns:
+    if not alike or not table.plain or table.metadata.partition_columns:
         return None
-    files = [file["path"] for file in delta_log.files_of(table, "path")]
-    if not files:
+    if not table.files:
         return []
-    return rows_in(table, files).to_table(columns=list(names), filter=pc.field("_epoch") > after).to_pylist()
+    return table.rows().to_table(columns=list(names), filter=pc.field("_epoch") > after).to_pylist()
 
 
 def _is_alike(of: pa.DataType) -> bool:

@@ -65,10 +65,10 @@ RELEASED_ROWS = "released-rows"
 
 
 def released_rows(evidence: Evidence) -> CheckResult:
-    """The rows that went through the join, compared with the watermark log's count of what landed: two separate
-    counts."""
+    """The rows that went through the join, compared with the watermark log's count of what landed: two separate counts.
+    What UNNEST gave beyond a row for each that landed is counted apart."""
     staged = evidence.staged
-    joined, landed = OutcomeCounts(staged.staged.counts).rows, staged.released
+    joined, landed = OutcomeCounts(staged.staged.counts).rows - staged.staged.further, staged.released
     what = "fewer" if joined < landed else "more"
     return CheckResult(
         RELEASED_ROWS,

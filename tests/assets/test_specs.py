@@ -43,10 +43,10 @@ def test_the_three_nodes_of_an_insert_follow_each_other(graph: Any):
 
 def test_a_statement_that_reads_anothers_target_follows_it(tmp_path: Path):
     script = compile_script(
-        "CREATE TABLE clicks (id INT) WITH ('connector' = 'scripted');"
+        "CREATE TABLE clicks (id INT, ids ARRAY<INT>) WITH ('connector' = 'scripted');"
         "CREATE TABLE clean (id INT) WITH ('connector' = 'scripted', 'insert.id' = 'cleaning');"
         "CREATE TABLE seen (id INT) WITH ('connector' = 'scripted');"
-        "INSERT INTO seen SELECT id FROM clean; INSERT INTO clean SELECT id FROM clicks WHERE id > 0",
+        "INSERT INTO seen SELECT id FROM clean; INSERT INTO clean SELECT e.id FROM clicks, UNNEST(ids) AS e (id)",
         name="clicks",
     )
     graph = build_pipeline_definitions(script, lake=tmp_path / "lake").resolve_asset_graph()
@@ -54,6 +54,9 @@ def test_a_statement_that_reads_anothers_target_follows_it(tmp_path: Path):
     assert graph.get(key("cleaning")).parent_keys == {key("cleaning_staged")}
     assert graph.get(key("seen_staged")).metadata["dagster/column_lineage"].deps_by_column["id"] == [
         dg.TableColumnDep(key("cleaning"), "id")
+    ]
+    assert graph.get(key("cleaning_staged")).metadata["dagster/column_lineage"].deps_by_column["id"] == [
+        dg.TableColumnDep(key("clicks"), "ids")
     ]
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deltalake import DeltaTable
+from pyarrow import fs
 
-from tidegate.pipelines.lake import Lake, delta_log
+from tidegate.pipelines.lake import Lake
 
 Event = tuple[str, Sequence[Mapping[str, Any]]]
 """An op and its rows; op is empty for an event without rows."""
@@ -63,7 +64,8 @@ def scripted_state(
 
 def rows_of(path: str) -> list[dict[str, Any]]:
     """A Delta table's rows, by delta-rs: another engine than the one that wrote them."""
-    return delta_log.read(DeltaTable(path)).to_pylist()
+    files = fs.SubTreeFileSystem(path, fs.LocalFileSystem())  # delta-rs's own may abort the end of the process
+    return DeltaTable(path).to_pyarrow_table(filesystem=files).to_pylist()
 
 
 def _reached(lake: Lake, table: str) -> dict[Pin, int]:

@@ -1,7 +1,8 @@
 """Scripts as data: statements over source tables and over one another's targets, as SQL and row by row in plain Python.
 
 Each table has the columns `id`, `k`, `n`, `ts`. A probe's row goes through the tree of its statement: `Map` changes it
-or leaves it out, `Union` takes it from one of several places, `Join` adds a build's value to its `n`.
+or leaves it out, `Unnest` makes several rows of it, `Union` takes it from one of several places, `Join` adds a build's
+value to its `n`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 PROBES, BUILDS = ("a", "b", "c"), ("users", "rates")
 WITH = "WITH ('connector' = 'scripted'{})"
+ELEMENTS = "CASE MOD(x.id, 4) WHEN 1 THEN ARRAY[1] WHEN 2 THEN ARRAY[1, 2] WHEN 3 THEN ARRAY[1, 2, 3] END"
 MORE, STEP = ", WATERMARK FOR ts AS ts", "id + {}, k + {}, n, ts"
 
 
@@ -58,6 +60,21 @@ class Union:
 
 
 @dataclass(frozen=True)
+class Unnest:
+    """`of`, once for each element of an array that depends on `id` (of 0 to 3 numbers, the first ones), which are added
+    to `k` and, 5,000 times, to `id`. `outer`: a row without elements stays as it is, else it is left out."""
+
+    of: Node
+    outer: bool = False
+    style: Literal["brackets", "with", "view"] = "brackets"
+
+    def rows(self, row: Row) -> list[Row | None]:
+        elements = range(1, row.id % 4 + 1)
+        made: list[Row | None] = [row._replace(id=row.id + 5000 * each, k=row.k + each) for each in elements]
+        return made or [row if self.outer else None]
+
+
+@dataclass(frozen=True)
 class Join:
     """`of` JOIN `build` on `k`, which adds its `v` to `n`, or the `id` of a target. `strict`: a version of which that
     is a multiple of 5 is no match, by ON, or (`by_view`) by the WHERE of a view of the build; `leaves_out`: WHERE
@@ -72,7 +89,7 @@ class Join:
     style: Literal["brackets", "with", "view"] = "brackets"
 
 
-Node = str | Map | Union | Join
+Node = str | Map | Union | Unnest | Join
 
 
 def leaves(node: Node) -> list[tuple[str, tuple[Node, ...]]]:
@@ -84,7 +101,7 @@ def leaves(node: Node) -> list[tuple[str, tuple[Node, ...]]]:
 
 
 def joins(node: Node) -> list[Join]:
-    """The joins of a tree, in order. None is below a UNION ALL."""
+    """The joins of a tree, in order. None is below a UNION ALL or an UNNEST."""
     return [each for each in leaves(node)[0][1] if isinstance(each, Join)]
 
 
@@ -116,18 +133,19 @@ class Statement:
 
     @property
     def united(self) -> bool:
-        return any(isinstance(node, Union) for node in leaves(self.tree)[0][1])
+        return any(isinstance(node, Union | Unnest) for node in leaves(self.tree)[0][1])
 
-    def entry(self, number: int, row: Row) -> Row | None:
-        """A row of a branch's table as a row of the union; None where a WHERE below it leaves it out."""
+    def entries(self, number: int, row: Row) -> list[Row | None]:
+        """The rows of the union, or of the UNNEST, that a row of a branch's table becomes; None where a WHERE below
+        leaves it out, or it has no elements."""
+        found: list[Row | None] = [row]
         path = leaves(self.tree)[number][1]
-        last = max((place for place, node in enumerate(path) if isinstance(node, Union)), default=0)
-        for node in path[:last]:
+        for node in path[: len(path) - len(self._behind(number))]:
             if isinstance(node, Map):
-                if not node.keeps(row):
-                    return None
-                row = node.made(row)
-        return row
+                found = [each and node.made(each) if each and node.keeps(each) else None for each in found]
+            elif isinstance(node, Unnest):
+                found = [made for each in found for made in (node.rows(each) if each else [None])]
+        return found
 
     def mapped(self, number: int, row: Row) -> Row | None:
         """An `entry` as far as no build is needed; None where WHERE leaves it out."""
@@ -139,9 +157,10 @@ class Statement:
         return row
 
     def _behind(self, number: int) -> tuple[Node, ...]:
-        """The nodes behind the union, if there is one."""
+        """The nodes behind the last union or UNNEST, if there is one."""
         path = leaves(self.tree)[number][1]
-        return path[max((place + 1 for place, node in enumerate(path) if isinstance(node, Union)), default=0) :]
+        several = [place for place, node in enumerate(path) if isinstance(node, Union | Unnest)]
+        return path[several[-1] + 1 if several else 0 :]
 
     def result(self, number: int, row: Row, found: Callable[[str, Row], int | None], policy: str) -> Row | str:
         """What becomes of an `entry`: a row, "dropped", or "quarantined"; by the version that a build has for a row."""
@@ -196,6 +215,11 @@ class _Text:
         if isinstance(node, Map):
             where = f" WHERE MOD(id, {node.leaves_out}) <> 0" if node.leaves_out else ""
             return f"SELECT id + {node.add} AS id, k + {node.shift} AS k, n, ts{p} FROM {inner} AS x{where}"
+        if isinstance(node, Unnest):
+            p, more = p and ", x.p", "COALESCE(e.v, 0)"
+            join = ("LEFT JOIN", " ON TRUE") if node.outer else ("CROSS JOIN", "")
+            text = f"SELECT x.id + 5000 * {more} AS id, x.k + {more} AS k, x.n, x.ts{p} FROM {inner} AS x "
+            return text + f"{join[0]} UNNEST({ELEMENTS}) AS e (v){join[1]}"
         build, strict, v = node.build, node.strict and not node.by_view, "v" if node.build in BUILDS else "id"
         if node.strict and node.by_view:
             build = f"{self.of.target}{len(self.views)}"
@@ -276,6 +300,8 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
                 more.append(mapped(leaves(first)[0][0]))
             return Union((first, *more), styled())
         name = chance.choice([*PROBES, *[each.target for each in made for _ in range(3)]])
+        if chance.random() < 0.2:
+            return Unnest(mapped(name) if chance.random() < 0.3 else name, chance.random() < 0.5, styled())
         return mapped(name) if chance.random() < 0.3 else name
 
     for number in range(chance.randint(1, 4)):

@@ -42,8 +42,8 @@ class Landed(NamedTuple):
 @dataclass
 class Fate:
     """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
-    `entry`: the row that was taken; None where a branch's WHERE left it out. `place`: its split, after the epoch that
-    it had come with, and offset. `first`: the epoch that took it first."""
+    `entry`: the row that was taken; None where a branch's WHERE, or UNNEST, left it out. `place`: its split, after the
+    epoch that it had come with, and offset. `first`: the epoch that took it first."""
 
     entry: Row | None
     number: int
@@ -105,10 +105,11 @@ class Model:
         for number, (table, _) in enumerate(leaves(statement.tree)):
             item = plan.takes[number]
             for epoch, row, key, (split, offset), _ in self.rows[table]:
-                place = f"{epoch:010}/{split}", offset
                 due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
-                if due and (number, *key) not in fates:
-                    yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number, place))
+                for element, entry in enumerate(statement.entries(number, row) if due else ()):
+                    if (number, element, *key) not in fates:
+                        place = f"{epoch:010}/{split}", offset * 1000 + element
+                        yield fates.setdefault((number, element, *key), Fate(entry, number, place))
 
     @staticmethod
     def _may_match(plan: ReleasePlan, fate: Fate) -> bool:

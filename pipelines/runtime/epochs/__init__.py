@@ -31,40 +31,20 @@ def stored_plan(row: EpochRow) -> ReleasePlan:
     return restored(ReleasePlan, {**row.plan, "insert": insert_of(row.owner) or "", "epoch": row.epoch}, row.place)
 
 
-def source_row(
-    owner: str, generation: int, epoch: int, planned_at: int, step: Step, definition: int | None = None
-) -> EpochRow:
-    """A source's plan as a control row. `definition`: the number of the definition that it is made under."""
+def source_row(owner: str, generation: int, epoch: int, planned_at: int, step: Step) -> EpochRow:
+    """A source's plan as a control row."""
     plan = stored(step)
-    if definition is not None:
-        plan["definition"] = definition
     return EpochRow(owner, generation, epoch, "source", planned_at, plan, digest(plan))
 
 
 def stored_step(row: EpochRow) -> StoredStep:
     """A source's plan, read back. Raises LakeError if a newer Tidegate planned it."""
-    plan = {name: value for name, value in row.plan.items() if name != "definition"}
     from tidegate.pipelines.connectors.protocol import Step, StoredStep
 
-    return StoredStep(restored(Step, plan, row.place), row.generation, row.epoch, row.planned_at)
+    return StoredStep(restored(Step, row.plan, row.place), row.generation, row.epoch, row.planned_at)
 
 
 __all__ = [
-    "Asked",
-    "Bounds",
-    "Lot",
-    "Pin",
-    "ReleaseKind",
-    "ReleasePlan",
-    "Span",
-    "StateSpan",
-    "Taken",
-    "all_of",
-    "digest",
-    "insert_of",
-    "insert_owner",
-    "source_row",
-    "stored_plan",
-    "stored_step",
-    "union",
-]
+    "Asked", "Bounds", "Lot", "Pin", "ReleaseKind", "ReleasePlan", "Span", "StateSpan", "Taken", "all_of", "digest",
+    "insert_of", "insert_owner", "source_row", "stored_plan", "stored_step", "union",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What an epoch commits once it has passed the gate: a list; each commit is made once, in this order."""
+"""What an epoch commits once it has passed the gate: each commit is made once, in their order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FileCommit(Commit):
         version that it commits to."""
         table = opened(self.path)
         if table is not None:
-            refuse_other_publisher(table, self.path, self._application(lake, plan))
+            refuse_other_publisher(table, self._application(lake, plan))
 
     def _application(self, lake: Lake, plan: ReleasePlan) -> str:
         return lake.application(plan.owner, self.role, plan.generation)
@@ -129,6 +129,16 @@ class NotifyCommit(Commit):
             sink.published(sink.read(self.spark(), plan.generation, plan.epoch - 1, plan.epoch))
         sink.adopt(self.published.folder, (), application=application, epoch=plan.epoch)
         return 0
+
+
+@dataclass(frozen=True)
+class EpochCommits:
+    """What an epoch commits, in this order: to tables `beside` the target; to the target, which publishes it; `after`
+    that, what is for readers of the target."""
+
+    beside: Sequence[FileCommit]
+    publishing: FileCommit
+    after: Sequence[Commit]
 
 
 def notified_by(lake: Lake, plan: ReleasePlan) -> str:

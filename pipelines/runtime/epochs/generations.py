@@ -1,6 +1,6 @@
 """The generations of a statement on a lake: which one is current, and which publish beside it.
 
-What is decided lies in the statement's own log (`lake.generations`); where a swap was interrupted, the mark in the
+What is decided lies in the statement's own log (`GenerationRow`); where a swap was interrupted, the mark in the
 target's log says whether it was made.
 """
 
@@ -15,8 +15,8 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.generations import FIRST, generation_of, insert_owner, name_of, statement_name
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.delta_log import committed
-from tidegate.pipelines.lake.generations import GenerationRow
 from tidegate.pipelines.lake.publishers import swap_mark
+from tidegate.pipelines.lake.records import GenerationRow
 from tidegate.pipelines.location import Location, folders_in
 
 if TYPE_CHECKING:

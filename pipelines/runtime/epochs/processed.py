@@ -42,6 +42,10 @@ class TakenSoFar:
     def __add__(self, other: TakenSoFar) -> TakenSoFar:
         return TakenSoFar(self.rows + other.rows, max(self.upto, other.upto), max(self.generation, other.generation))
 
+    def of(self, lake: Lake, table: str) -> InputRows:
+        """Where the rows of the input are. Those that land meanwhile count as waiting."""
+        return input_rows(lake, table, self.generation, self.rows, self.upto)
+
 
 @dataclass(frozen=True)
 class Given:
@@ -118,24 +122,13 @@ class InputRows:
 
 
 @dataclass(frozen=True)
-class OutputRows:
-    """The rows that published epochs have written to one output, as counted by the tasks, and where they went."""
-
-    table: str
-    given: int
-    published: int
-    quarantined: int
-    not_having: int = 0
-
-
-@dataclass(frozen=True)
 class ProcessRows:
-    """All rows of a process. `read`: rows that its published epochs saw, by their own count; `handled` were passed to
-    the function or aggregated, `left_out` were not, by reason."""
+    """All rows of a process. `outputs`: what each has been given; `read`: rows that its published epochs saw, by their
+    own count; `handled` were passed to the function or aggregated, `left_out` were not, by reason."""
 
     insert: str
     inputs: tuple[InputRows, ...]
-    outputs: tuple[OutputRows, ...]
+    outputs: Mapping[str, Given]
     read: int
     handled: int
     left_out: Mapping[str, int]
@@ -146,30 +139,19 @@ class ProcessRows:
 
 
 def process_rows(lake: Lake, insert: str, spec: ProcessSpec, done: Processed) -> ProcessRows:
-    """Count the rows of a process, whose epochs have `done` so much. Rows that land meanwhile count as waiting."""
-    given = [*done.given, *[Given()] * len(spec.outputs)][: len(spec.outputs)]
-    return ProcessRows(
-        insert=insert,
-        inputs=tuple(input_rows(lake, item.table, done.taken.get(item.table, TakenSoFar())) for item in spec.inputs),
-        outputs=tuple(OutputRows(name, **vars(each)) for name, each in zip(spec.outputs, given, strict=True)),
-        read=done.read,
-        handled=done.handled if spec.windowed else done.read,
-        left_out=done.left_out,
-    )
+    """Count the rows of a process, whose epochs have `done` so much."""
+    inputs = tuple(done.taken.get(item.table, TakenSoFar()).of(lake, item.table) for item in spec.inputs)
+    outputs = dict(zip(spec.outputs, [*done.given, *[Given()] * len(spec.outputs)], strict=False))
+    handled = done.handled if spec.windowed else done.read
+    return ProcessRows(insert, inputs, outputs, done.read, handled, done.left_out)
 
 
-def input_rows(lake: Lake, table: str, taken: TakenSoFar) -> InputRows:
-    """Count the rows of one input, of which published epochs have `taken` so many."""
-    newest = Stream(lake, table).newest
-    generation = taken.generation or (newest.generation if newest else 1)
-    own = Stream(lake, table).generation(generation)
-    last = own.last
-    upto = last.epoch if last else 0
-    return InputRows(
-        table=table,
-        generation=generation,
-        upto=upto,
-        landed=own.landed(0, upto),
-        taken=taken.rows,
-        waiting=own.landed(taken.upto, upto),
-    )
+def input_rows(lake: Lake, table: str, generation: int = 0, taken: int = 0, taken_upto: int | None = None) -> InputRows:
+    """Count the rows of one input, of which published epochs have taken so many; all up to an epoch, if it is given.
+    `generation`: 0 for the newest."""
+    newest = None if generation else Stream(lake, table).newest
+    own = Stream(lake, table).generation(generation or (newest.generation if newest else 1))
+    upto = last.epoch if (last := own.last) else 0
+    landed = own.landed(0, upto)
+    waiting = landed - taken if taken_upto is None else own.landed(taken_upto, upto)
+    return InputRows(table, own.number, upto, landed, taken, waiting)

@@ -46,14 +46,15 @@ _UNPLANNED = "nothing of the epoch was read; epochs before it stand"
 @dataclass(frozen=True)
 class EpochPlanner:
     """Plans the epochs of one source table, within what its alignment group allows; without a group nothing holds it
-    back. `definition` returns the number of the definition that a plan is made under."""
+    back. `check`: called before a plan is stored, and after: raises ConcurrentRun where another runner has changed the
+    table's definition."""
 
     stream: Stream
     table: Table
     members: alignment.Members
     strategy: WatermarkStrategy
     clock: Clock
-    definition: Callable[[], int] | None = None
+    check: Callable[[], object] | None = None
 
     # --- its group -----------------------------------------------------------------------------------------------
 
@@ -152,8 +153,9 @@ class EpochPlanner:
             splits.store()
             return None
         planned = StoredStep(step, context.generation, next_epoch(position), instant)
-        number = self.definition() if self.definition else None
-        row = source_row(self.table.name, planned.generation, planned.epoch, instant, step, number)
+        if self.check:
+            self.check()
+        row = source_row(self.table.name, planned.generation, planned.epoch, instant, step)
         application = self.stream.lake.application(self.table.name, "plan", planned.generation)
         with explained(self.table.name, planned.place, _UNPLANNED):
             stored = self.stream.lake.epochs.settle(row, application=application, beside=splits.rows, marks=splits.mark)
@@ -164,8 +166,8 @@ class EpochPlanner:
                 next_command=STATUS,
             )
         faults.point("source.planned", self.table.name)
-        if self.definition:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not
-            self.definition()
+        if self.check:  # another runner may have changed it meanwhile: it goes on with this plan, and we do not
+            self.check()
         return stored_step(stored)
 
     def _quiet(

@@ -82,7 +82,7 @@ def ensure_state(path: Address, columns: StateColumns, name: str) -> None:
             Location(path).make()
             create(path, schema=Schema.from_arrow(wanted))
             return
-        stored = {field.name: field for field in pa.schema(there.schema().to_arrow())}
+        stored = {field.name: field for field in pa.schema(there.schema.to_arrow())}
         for field in wanted:
             if field.name in stored and not _grows(stored[field.name].type, field.type):
                 raise LakeError(

@@ -35,7 +35,7 @@ from tidegate.pipelines.process.errors import ProcessError
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import ReleasePlan
-from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, LogCommit, in_no_place
+from tidegate.pipelines.runtime.epochs.commits import Commit, EpochCommits, FileCommit, LogCommit, in_no_place
 from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
 from tidegate.pipelines.runtime.failures import first_line
 from tidegate.pipelines.runtime.processes.columns import ensure_state, input_columns, output_schema, output_types
@@ -322,7 +322,7 @@ class ProcessRunner(InsertRunner):
     def is_logged(self) -> bool:
         return True
 
-    def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
+    def commits(self, plan: ReleasePlan, staged: StagedRow) -> EpochCommits:
         found: list[FileCommit] = []
         for target in self.targets[1:]:
             files = [restored(StagedFile, file, staged.place) for file in staged.facts["second"]["files"]]
@@ -334,14 +334,9 @@ class ProcessRunner(InsertRunner):
             ]
         own = self.target
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
-        return [
-            *found,
-            self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined"),
-            self._state(plan, staged),
-            target,
-            *self._log(plan, staged),
-            *self._notifications(target, *found[1::2]),
-        ]
+        quarantine = self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined")
+        after = [*self._log(plan, staged), *self._notifications(target, *found[1::2])]
+        return EpochCommits([*found, quarantine, self._state(plan, staged)], target, after)
 
     def _state(self, plan: ReleasePlan, staged: StagedRow) -> FileCommit:
         """The state that the epoch has written. A base replaces everything before it."""

@@ -26,7 +26,7 @@ from tidegate.pipelines.runtime.quarantine import (
     removed,
     removed_upto,
 )
-from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner, Seen
+from tidegate.pipelines.runtime.releasing.event_time import Again, EventTimePlanner, Seen
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.pipelines.watermarks.watermark import instant
@@ -81,8 +81,9 @@ class BackfillPlanner(EventTimePlanner):
         )
         if plan.rows == 0:
             return Waiting(_none_between(insert, spans, seen), seen.waiting)
-        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins], replaced)
-        self._refuse_lost_versions(seen.pins, oldest, replaced)
+        again_of = Again(replaced)
+        self._refuse_new_snapshot(seen.pins, [pin for epoch in replaced for pin in epoch.plan.pins], again_of)
+        self._refuse_lost_versions(seen.pins, oldest, again_of)
         self._refuse_closed_files(replaced)
         quarantined = quarantined_in(epochs) if lots else []
         wanted = [item for item in quarantined if any(lot.holds(item.epoch, item.reason) for lot in lots)]
@@ -119,7 +120,7 @@ class BackfillPlanner(EventTimePlanner):
                     state="nothing was released; what is published stays",
                     next_command=letting_rows_go(path),
                 )
-            if table is not None and not delta_log.plain(table):
+            if table is not None and not table.plain:
                 raise PlanningError(
                     "the table has deletion vectors or column mapping, so its epochs cannot be replaced",
                     where=str(path),

@@ -1,4 +1,4 @@
-"""The rows of a UNION ALL as those of one table: the landed rows of each branch, through its queries.
+"""The rows of a UNION ALL, or of UNNEST, as those of one table: the landed rows of each branch, through its queries.
 
 A row's split begins with the number and the table of its branch, so that no two rows have one place, even if a table is
 in two branches. `_kept` says whether the WHERE of its queries leave the row in: what they leave out is counted.
@@ -6,14 +6,15 @@ in two branches. `_kept` says whether the WHERE of its queries leave the row in:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import called_where
+from tidegate.pipelines.joins.task import FURTHER
+from tidegate.pipelines.lake.ordinals import WANTED, place_of
 from tidegate.pipelines.sql.model import Insert
-from tidegate.pipelines.sql.tree import KEPT, Branch
+from tidegate.pipelines.sql.tree import KEPT
 from tidegate.pipelines.syntax.types import quoted, spark_string
 
 
@@ -34,31 +35,37 @@ def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant
         "_rowtime": "_rowtime" if united.watermark else "CAST(NULL AS TIMESTAMP)",
         "_instant": f"timestamp_millis({instant}L)",
         KEPT: "true",
+        **({FURTHER: "false"} if insert.unnests else {}),
+        **({WANTED: WANTED} if WANTED in rows.columns else {}),
     }
     rows = rows.selectExpr(
         *(f"{text} AS {name}" for name, text in own.items()), f"{_struct(columns)} AS {quoted(branch.steps[0].alias)}"
     )
-    for kept, columns, alias in _steps(branch):
-        names = [name for name in own if name != KEPT]
+    for step, alias in zip(branch.steps, [*(step.alias for step in branch.steps[1:]), "_union"], strict=True):
         last = KEPT
-        if kept:
-            tested = f"IF({KEPT}, coalesce({called_where(KEPT, kept)}, false), false)"
+        if step.kept or step.elements:
+            tested = f"IF({KEPT}, coalesce({called_where(KEPT, step.kept or 'true')}, false), false)"
             rows, last = rows.selectExpr("*", f"{tested} AS _now"), "_now"
-        rows = rows.selectExpr(*names, f"{last} AS {KEPT}", f"{_struct(columns, last)} AS {quoted(alias)}")
-    names = [name for name in own if name not in (KEPT, "_instant")]
+        names = {**dict.fromkeys(own), KEPT: last}
+        if (of := step.elements) is not None:
+            rows = rows.selectExpr("*", called_where("_now", of.exploded))
+            names |= place_of("_split", "_offset", "coalesce(_position, 0)")
+            names |= {FURTHER: f"{FURTHER} OR coalesce(_position > 0, false)"}
+            if not of.outer:
+                rows = rows.withColumn("_now", F.expr("_now AND _position IS NOT NULL"))
+        made = _struct(dict(step.columns), last)
+        rows = rows.selectExpr(
+            *(f"{text or name} AS {name}" for name, text in names.items()), f"{made} AS {quoted(alias)}"
+        )
+    if WANTED in own:
+        rows = rows.where(f"array_contains({WANTED}, _offset)").withColumn(FURTHER, F.lit(False))
+    names = [name for name in own if name not in (KEPT, "_instant", WANTED)]
     made = (
         f"CAST({KEPT if column.name == KEPT else f'_union.{quoted(column.name)}'} AS {column.spark_type}) "
         f"AS {quoted(column.name)}"
         for column in united.stored_columns
     )
     return rows.selectExpr(*names, *made)
-
-
-def _steps(branch: Branch) -> Iterator[tuple[str | None, dict[str, str], str]]:
-    """Of each step WHERE, what it selects, and what it is called in the next one."""
-    names = [*(step.alias for step in branch.steps[1:]), "_union"]
-    for step, alias in zip(branch.steps, names, strict=True):
-        yield step.kept, dict(step.columns), alias
 
 
 def _struct(columns: dict[str, str], kept: str | None = None) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.commands import NextCommand
-from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, OnUnmatched
+from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION
 from tidegate.pipelines.connectors.registry import connector
 from tidegate.pipelines.errors import PlanningError
-from tidegate.pipelines.runtime.epochs import Asked, Bounds, Pin, ReleasePlan, Taken
+from tidegate.pipelines.runtime.epochs import Bounds, Pin, ReleasePlan, Taken
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch
-from tidegate.pipelines.runtime.epochs.position import Landed, Position, Waiting, waiting_rows
+from tidegate.pipelines.runtime.epochs.position import Landed, Waiting, waiting_rows
 from tidegate.pipelines.runtime.epochs.target_log import combined, hides, nothing_yet, read_by, tells
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_waiting
 from tidegate.pipelines.runtime.releasing.planner import ReleasePlanner
@@ -48,6 +47,25 @@ class Seen:
     def waiting(self) -> int:
         """The rows of all branches that are in no release yet."""
         return sum(self.left)
+
+
+@dataclass(frozen=True)
+class Again:
+    """Which rows are released anew: those of the epochs that are `replaced`, or of the one that is `held`; or those
+    that are `quarantined`, to be published even without a match."""
+
+    replaced: Sequence[ReleasedEpoch] = ()
+    held: ReleasePlan | None = None
+    quarantined: bool = False
+
+    def instead(self, insert: Insert, since: str | None) -> NextCommand:
+        """What can be done in place of it where they would not find what they had found: release from quarantine only
+        what matches; give up what is held; release what begins at `since`, if any time is late enough."""
+        if self.quarantined:
+            return NextCommand("quarantine release", (insert.id,), "rows without a match stay")
+        if self.held is not None:
+            return NextCommand("discard", (self.held.insert,), self.held.when_discarded)
+        return NextCommand("run", ("--from", since)) if since else NextCommand("run", does="releases what is new")
 
 
 @dataclass(frozen=True)
@@ -121,75 +139,38 @@ class EventTimePlanner(ReleasePlanner):
         watermark, holds = self._combined(last, landed, pins, span.before, now)
         return Seen(landed, pins, waiting, watermark, holds, span, now)
 
-    def instead_of(
-        self, position: Position, kind: Literal["re-release", "discard"], on_unmatched: OnUnmatched | None
-    ) -> ReleasePlan:
-        plan = super().instead_of(position, kind, on_unmatched)
-        if kind == "re-release" and position.plan is not None:
-            self._refuse_new_snapshot(plan.pins, position.plan.pins, held=position.plan)
-            # Kept in quarantine, a row that finds less than it had found does no harm.
-            if plan.spans or (plan.looks_back and self._publishes_anything(plan)):
-                self._refuse_lost_versions(plan.pins, plan.oldest, held=position.plan)
-        return plan
-
-    def out_of_quarantine(
-        self,
-        last: ReleasePlan | None,
-        epochs: Sequence[ReleasedEpoch],
-        request: Asked,
-        on_unmatched: OnUnmatched | None,
-    ) -> ReleasePlan | None:
-        plan = super().out_of_quarantine(last, epochs, request, on_unmatched)
-        if plan is not None and self._publishes_anything(plan):
-            taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in plan.lots)]
-            self._refuse_new_snapshot(plan.pins, [pin for each in taken for pin in each.pins], quarantined=True)
-            self._refuse_lost_versions(plan.pins, plan.oldest, quarantined=True)
-        return plan
-
-    @staticmethod
-    def _publishes_anything(plan: ReleasePlan) -> bool:
-        """Whether its rows are published even without a match."""
-        return not plan.discards and plan.on_unmatched == "publish"
-
-    def _refuse_new_snapshot(
-        self,
-        pins: Sequence[Pin],
-        older: Sequence[Pin],
-        replaced: Sequence[ReleasedEpoch] = (),
-        *,
-        held: ReleasePlan | None = None,
-        quarantined: bool = False,
+    def _refuse_other_versions(
+        self, plan: ReleasePlan, before: Sequence[ReleasePlan], *, held: ReleasePlan | None = None
     ) -> None:
+        # Kept in quarantine, a row that finds less than it had found does no harm.
+        publishes = not plan.discards and plan.on_unmatched == "publish"
+        again = Again(held=held, quarantined=held is None)
+        if held is not None or publishes:
+            self._refuse_new_snapshot(plan.pins, [pin for each in before for pin in each.pins], again)
+        if plan.spans or (plan.looks_back and publishes):
+            self._refuse_lost_versions(plan.pins, plan.oldest, again)
+
+    def _refuse_new_snapshot(self, pins: Sequence[Pin], older: Sequence[Pin], again: Again) -> None:
         """Raise PlanningError where rows that had joined the `older` pins would join a newer snapshot, which lacks
-        versions that ended before it. `replaced`, `held`: the epochs that would be replaced; `quarantined`: the rows
-        are in quarantine."""
+        versions that ended before it."""
         insert = self.on_lake.insert
         for pin in filter(lambda pin: pin.timed, pins):
             table = self.on_lake.pipeline.table(pin.table)
             newer = any(item.table == pin.table and item.generation < pin.generation for item in older)
             if not newer or not connector(table.connector).spec.phases(table.options):
                 continue
-            since = "this span was released" if held is None else f"epoch {held.epoch} was planned"
+            since = "this span was released" if again.held is None else f"epoch {again.held.epoch} was planned"
             raise PlanningError(
                 f"{table.name} was read from a new snapshot since {since}, and a snapshot knows no "
                 "version that ended before it",
                 where=f"INSERT {insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=_instead(insert, held, quarantined, _behind(replaced, pin)),
+                next_command=again.instead(insert, _behind(again.replaced, pin)),
             )
 
-    def _refuse_lost_versions(
-        self,
-        pins: Sequence[Pin],
-        low: int,
-        replaced: Sequence[ReleasedEpoch] = (),
-        *,
-        held: ReleasePlan | None = None,
-        quarantined: bool = False,
-    ) -> None:
+    def _refuse_lost_versions(self, pins: Sequence[Pin], low: int, again: Again) -> None:
         """Raise PlanningError where a row at or after `low` (ms) may not meet the version that it would have met, since
-        retention has removed versions. `held`: the epoch that would be replaced. `quarantined`: the rows are in
-        quarantine, and would be published without a match."""
+        retention has removed versions."""
         on_lake = self.on_lake
         for pin in filter(lambda pin: pin.timed, pins):
             table = on_lake.pipeline.table(pin.table)
@@ -197,7 +178,7 @@ class EventTimePlanner(ReleasePlanner):
             lost = retention.lost_before(table, pin.generation)
             if low >= lost:
                 continue
-            known = [epoch.extent[1] // 1000 + 1 for epoch in replaced if epoch.oldest < lost]
+            known = [epoch.extent[1] // 1000 + 1 for epoch in again.replaced if epoch.oldest < lost]
             whole = None if lost == MAX_TIMESTAMP else instant(max([lost, *known]))
             before = "" if lost == MAX_TIMESTAMP else f" that were valid before {instant(lost)}"
             raise PlanningError(
@@ -205,7 +186,7 @@ class EventTimePlanner(ReleasePlanner):
                 "find what they had found",
                 where=f"INSERT {on_lake.insert.id}, build {table.name}",
                 state="nothing was released; what is published stays",
-                next_command=_instead(on_lake.insert, held, quarantined, whole),
+                next_command=again.instead(on_lake.insert, whole),
             )
 
     def _combined(
@@ -238,16 +219,6 @@ def _behind(replaced: Sequence[ReleasedEpoch], pin: Pin) -> str | None:
     ]
     last = max(older, default=MAX_TIMESTAMP)
     return None if last == MAX_TIMESTAMP else instant(last // 1000 + 1)
-
-
-def _instead(insert: Insert, held: ReleasePlan | None, quarantined: bool, since: str | None) -> NextCommand:
-    """What can be done in place of releasing rows anew that would not find what they had found: give up the epoch that
-    is `held`; release from quarantine only what matches; release what begins at `since`, if any time is late enough."""
-    if quarantined:
-        return NextCommand("quarantine release", (insert.id,), "rows without a match stay")
-    if held is not None:
-        return NextCommand("discard", (held.insert,), held.when_discarded)
-    return NextCommand("run", ("--from", since)) if since else NextCommand("run", does="releases what is new")
 
 
 def _reason(insert: Insert, waiting: int, watermark: int, holds: tuple[str, ...]) -> str:

@@ -31,7 +31,7 @@ from tidegate.pipelines.progress import Progress, step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.definitions import Definitions
 from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, Span, union
-from tidegate.pipelines.runtime.epochs.commits import Commit, FileCommit, NotifyCommit, notified_by
+from tidegate.pipelines.runtime.epochs.commits import Commit, EpochCommits, FileCommit, NotifyCommit, notified_by
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history, history_of
 from tidegate.pipelines.runtime.epochs.position import End, InsertOnLake, Position, Waiting, gate_held
 from tidegate.pipelines.runtime.failures import explained
@@ -180,9 +180,8 @@ class InsertRunner(InsertOnLake, ABC):
         return [*logged, *notified]
 
     @abstractmethod
-    def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
-        """What an epoch commits, in this order. The commit to the INSERT's target publishes it. Those before it go to
-        tables beside the target, those after it are for readers of the target."""
+    def commits(self, plan: ReleasePlan, staged: StagedRow) -> EpochCommits:
+        """What an epoch commits."""
 
     def _commit(
         self,
@@ -348,10 +347,10 @@ class InsertRunner(InsertOnLake, ABC):
             refuse_lost_files(self.lake, target, self.insert)
             for path in (self.lake.target_path(target), self.lake.quarantine_path(target, self.insert)):
                 if (table := delta_log.opened(path)) is not None:
-                    require_writable(table, path)
+                    require_writable(table)
         if (last := self._last_published(self.position())) is not None:
             plan, staged = last
-            parts = self._beside(plan, staged)
+            parts = self.commits(plan, staged).beside
             for part, before in zip(parts, [*staged.beside, *[-1] * len(parts)], strict=False):
                 epoch = plan.epoch if part.needed else before
                 if part.made(self.lake, plan) < epoch:
@@ -364,10 +363,8 @@ class InsertRunner(InsertOnLake, ABC):
         if position.plan is None or all(each >= position.published for each in self.completed(position.plan)):
             return
         if (last := self._last_published(position)) is not None:
-            plan, staged = last
-            commits = self.commits(plan, staged)
-            for commit in commits[commits.index(self._publishing(commits)) + 1 :]:
-                self._made(plan, commit)
+            for commit in self.commits(*last).after:
+                self._made(last[0], commit)
 
     def _last_published(self, position: Position) -> tuple[ReleasePlan, StagedRow] | None:
         """The last published epoch: the newest one, or one before it; None if it is not staged."""
@@ -377,17 +374,6 @@ class InsertRunner(InsertOnLake, ABC):
             found = history(self.lake, self.insert.id, self.target_path, since=number, upto=number)
             plan, staged = (found[-1].plan, found[-1].staged) if found else (None, None)
         return None if plan is None or staged is None else (plan, staged)
-
-    def _beside(self, plan: ReleasePlan, staged: StagedRow) -> list[FileCommit]:
-        """What an epoch commits before it is published."""
-        commits = self.commits(plan, staged)
-        before = commits[: commits.index(self._publishing(commits))]
-        return [commit for commit in before if isinstance(commit, FileCommit)]
-
-    def _publishing(self, commits: Sequence[Commit]) -> FileCommit:
-        """The commit to the target."""
-        files = [commit for commit in commits if isinstance(commit, FileCommit)]
-        return next(commit for commit in files if commit.path == self.target_path)
 
     def _unfinished(self, position: Position) -> ReleasePlan | None:
         """The epoch that is not published yet. If it was planned for another text of the INSERT, and nothing of it is
@@ -453,7 +439,7 @@ class InsertRunner(InsertOnLake, ABC):
         self.untried.discard(plan.digest)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.write(plan)
-            row = replace(row, beside=[part.made(self.lake, plan) for part in self._beside(plan, row)])
+            row = replace(row, beside=[part.made(self.lake, plan) for part in self.commits(plan, row).beside])
             refuse_removed(self.lake, plan)  # retention knows of no INSERT before its first plan
             stored = self.lake.staged.settle(row, application=self._application("stage", plan))
         if stored is None or stored.folder != row.folder:
@@ -524,18 +510,17 @@ class InsertRunner(InsertOnLake, ABC):
         if position.verdict is None or not position.verdict.passed or position.verdict.plan_digest != plan.digest:
             raise gate_held(self.insert, plan, position.verdict)
         commits = self.commits(plan, staged)
-        publishing = self._publishing(commits)
+        publishing = commits.publishing
         if position.state != "published":  # before anything of the epoch is committed
-            for commit in commits if position.published < 1 else ():
-                if isinstance(commit, FileCommit):
-                    commit.refuse_other(self.lake, plan)
+            for commit in (*commits.beside, publishing) if position.published < 1 else ():
+                commit.refuse_other(self.lake, plan)
             with self._explained(plan, publishing.state):
                 require_whole(publishing.folder, publishing.files, plan.epoch)
-        added = quarantined = 0
-        for commit in commits:
-            rows = self._made(plan, commit)
-            added += rows if commit is publishing else 0
-            quarantined += rows if isinstance(commit, FileCommit) and commit.path == self.quarantine_path else 0
+        made = [(commit.path, self._made(plan, commit)) for commit in commits.beside]
+        quarantined = sum(rows for path, rows in made if path == self.quarantine_path)
+        added = self._made(plan, publishing)
+        for commit in commits.after:
+            self._made(plan, commit)
         if plan.looks_back:  # it has changed what earlier epochs count for; looks read all of them until this
             try:
                 with self._explained(plan, "the epoch is published"):

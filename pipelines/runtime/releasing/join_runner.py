@@ -25,16 +25,17 @@ from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Joining, Probe
 from tidegate.pipelines.joins.task import FEW_BACK, FIRST_SEQ, ROWS_BACK, RowsTooWide, dealt, row_groups
 from tidegate.pipelines.joins.writer import Release, Staged, merged, split_of
-from tidegate.pipelines.lake import StagedRow, delta_log
+from tidegate.pipelines.lake import StagedRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import Epochs, survey
+from tidegate.pipelines.lake.ordinals import WANTED, first_place, without_ordinals
 from tidegate.pipelines.lake.stream import ORDERED, PLACED, Stream
-from tidegate.pipelines.location import Location, dataset_of
+from tidegate.pipelines.location import Location
 from tidegate.pipelines.progress import step
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.called import register
 from tidegate.pipelines.runtime.epochs import Lot, Pin, ReleasePlan
-from tidegate.pipelines.runtime.epochs.commits import Commit, LogCommit
+from tidegate.pipelines.runtime.epochs.commits import EpochCommits, LogCommit
 from tidegate.pipelines.runtime.epochs.history import ReleasedEpoch, history_of
 from tidegate.pipelines.runtime.epochs.target_log import log_rows
 from tidegate.pipelines.runtime.indexes import Indexed
@@ -76,9 +77,11 @@ def landed_again(
     splits: str = "",
     *,
     ordered: bool = False,
+    unnests: int = 0,
 ) -> DataFrame:
     """The rows of a branch's table that lie in the plan's lots; `splits`: how its splits begin in the quarantine.
-    `ordered`: with the place in the order of changes that they have there."""
+    `ordered`: with the place in the order of changes that they have there; `unnests`: through how many UNNEST they went
+    (`WANTED` says which of their elements these are)."""
     lots = plan.joined
     first, last = min(lot.first for lot in lots), max(lot.last for lot in lots)
     after, upto = min(lot.after for lot in lots), max(lot.upto for lot in lots)
@@ -92,12 +95,21 @@ def landed_again(
     )
     if ordered:
         places = places.groupBy(*(f"_quarantined{name}" for name in PLACE)).agg(F.min(FIRST_SEQ).alias(FIRST_SEQ))
+    landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
+    at = dict(PLACE)
+    if unnests:
+        own = [f"_quarantined{name}" for name in at if name != "_offset"]
+        first = F.expr(without_ordinals("_quarantined_offset", unnests))
+        places = places.groupBy(*own, first.alias("_first")).agg(F.collect_set("_quarantined_offset").alias(WANTED))
+        places = places.withColumnRenamed("_first", "_quarantined_offset")
+        at |= {"_split": "_first_split", "_offset": "_first_offset"}
+        firsts = zip(("_first_split", "_first_offset"), first_place("_split", "_offset", unnests), strict=True)
+        landed = landed.withColumns({name: F.expr(text) for name, text in firsts})
     if sum(lot.rows for lot in lots) <= FEW_PLACES:
         places = F.broadcast(places)
-    landed = lake_rows.between(spark, probe, plan.takes[number].generation, after, upto)
-    same = [landed[name] == places[f"_quarantined{at}"] for at, name in PLACE.items()]
-    found = landed.join(places, reduce(Column.__and__, same), "inner" if ordered else "left_semi")
-    return found.drop(*(f"_quarantined{at}" for at in PLACE)) if ordered else found
+    same = [landed[name] == places[f"_quarantined{there}"] for there, name in at.items()]
+    found = landed.join(places, reduce(Column.__and__, same), "inner" if ordered or unnests else "left_semi")
+    return found.drop(*(f"_quarantined{there}" for there in at), "_first_split", "_first_offset")
 
 
 def in_lots(lots: Sequence[Lot]) -> Column:
@@ -203,8 +215,7 @@ class JoinRunner(InsertRunner):
             probe = insert.probe if plan.looks_back and not plan.rows else plan.probe
             rows = self._probe(spark, plan, Stream.of(self.lake, self.pipeline, probe))
         if self.is_build:
-            splits = () if plan.joined else self._splits(spark, plan, rows)
-            release = replace(release, splits=splits)
+            release = replace(release, splits=() if plan.joined else self._splits(plan))
         if plan.probe == insert.probe:  # what was planned for another probe, by an older text, holds none of it
             rows = replace(rows, columns=columns_of(insert.probe_table(pipeline.tables)))
         wide = self.target_path in self.wide
@@ -223,28 +234,20 @@ class JoinRunner(InsertRunner):
             )
         if table is None or not releasable.parts:
             return Probe(releasable)
-        if not delta_log.plain(table):
+        if not table.plain:
             return Probe(releasable, rows=releasable.rows(spark, path))
         tasks = max(plan.rows // ROWS_PER_TASK, spark.sparkContext.defaultParallelism)
         return Probe(releasable, dealt(row_groups(releasable.files(table)), tasks))
 
-    def _splits(self, spark: SparkSession, plan: ReleasePlan, probe: Probe) -> tuple[str, ...]:
+    def _splits(self, plan: ReleasePlan) -> tuple[str, ...]:
         """The splits of the places of all rows that a plan takes, in order."""
-        columns = ["_epoch", "_split"]
-        if probe.rows is not None:
-            found = probe.rows.select(*columns).distinct().collect()
-            return tuple(sorted(split_of(*row) for row in found))
-        table, rows = (
-            self.probes[0].table,
-            pa.table({"_epoch": pa.array([], pa.int64()), "_split": pa.array([], pa.string())}),
-        )
-        files = [] if table is None else plan.first.releasable.files(table)
-        for batch in (
-            dataset_of(files).to_batches(columns=columns, filter=plan.first.releasable.expression()) if files else ()
-        ):
-            own = pa.Table.from_batches([batch]).cast(rows.schema)
-            rows = pa.concat_tables([rows, own]).group_by(columns, use_threads=False).aggregate([]).select(columns)
-        return tuple(sorted(split_of(row["_epoch"], row["_split"]) for row in rows.to_pylist()))
+        found, kinds = set[str](), pa.schema([("_epoch", pa.int64()), ("_split", pa.string())])
+        for number, (item, stream) in enumerate(zip(plan.takes, self.probes, strict=True)):
+            of_branch = self.insert.splits_of(number)
+            for batch in item.releasable.batches(stream.path, self.spark, *kinds.names):
+                own = pa.Table.from_batches([batch]).cast(kinds).group_by(kinds.names, use_threads=False).aggregate([])
+                found |= {split_of(row["_epoch"], of_branch + row["_split"]) for row in own.to_pylist()}
+        return tuple(sorted(found))
 
     def _united(self, spark: SparkSession, plan: ReleasePlan) -> Probe:
         """The landed rows that a plan releases of all branches of a UNION ALL."""
@@ -253,7 +256,8 @@ class JoinRunner(InsertRunner):
             parts = [item.releasable.rows(spark, stream.path)] if item.parts and stream.table else []
             if plan.joined and stream.table:
                 splits = self.insert.splits_of(number)
-                parts.append(landed_again(spark, stream.path, self.quarantine_path, plan, number, splits))
+                own, unnests = (spark, stream.path, self.quarantine_path), self.insert.branches[number].unnests
+                parts.append(landed_again(*own, plan, number, splits, unnests=unnests))
             landed = self.pipeline.table(stream.name)
             found += [through(rows, landed, self.insert, number, plan.instant) for rows in parts]
         rows = reduce(DataFrame.unionByName, found) if found else None
@@ -265,18 +269,17 @@ class JoinRunner(InsertRunner):
         index = Indexed.of(self.lake, table, pin.generation, spark).upto(pin.epoch)
         return replace(index, rows=None if plan.discards else index.rows, horizon=pin.horizon_us)
 
-    def commits(self, plan: ReleasePlan, staged: StagedRow) -> list[Commit]:
+    def commits(self, plan: ReleasePlan, staged: StagedRow) -> EpochCommits:
         """The quarantine's commit, then the target's. A backfill commits to both, even without rows, since it takes
         rows out."""
         own = self.target
         quarantine = self._commit(staged, own, "quarantine", staged.of("quarantine"), "insert.quarantined")
         target = self._commit(staged, own, "publish", staged.of("publish"), "insert.published", always=True)
         if plan.replaces:
-            taken_out = partial(self._instead_of, plan, "quarantine"), partial(self._instead_of, plan, "publish")
-            quarantine = replace(quarantine, always=True, instead_of=taken_out[0])
-            target = replace(target, instead_of=taken_out[1])
+            quarantine = replace(quarantine, always=True, instead_of=partial(self._instead_of, plan, "quarantine"))
+            target = replace(target, instead_of=partial(self._instead_of, plan, "publish"))
         log = [LogCommit(partial(log_rows, self, plan, staged.counts["to:publish"]))] if self.is_logged else []
-        return [quarantine, target, *log, *self._notifications(target)]
+        return EpochCommits([quarantine], target, [*log, *self._notifications(target)])
 
     def _instead_of(self, plan: ReleasePlan, role: Literal["publish", "quarantine"]) -> Epochs:
         """The epochs that a backfill replaces in one table, and how many rows they have there."""

@@ -129,7 +129,17 @@ class ReleasePlanner(ABC):
             computes=self.on_lake.computes,
             supersedes=held.epoch,
         )
-        return plan.given_up() if kind == "discard" else plan
+        if kind == "discard":
+            return plan.given_up()
+        self._refuse_other_versions(plan, [held], held=held)
+        return plan
+
+    def _refuse_other_versions(
+        self, plan: ReleasePlan, before: Sequence[ReleasePlan], *, held: ReleasePlan | None = None
+    ) -> None:
+        """Raise PlanningError where rows that plans had joined `before` would not find in this one what they had found;
+        in processing time none has to. `held`: the plan whose place it takes, if any."""
+        return
 
     def anew(self, planned: ReleasePlan) -> ReleasePlan:
         """The epoch that replaces one that was planned for another text of the INSERT and of which nothing is staged:
@@ -235,7 +245,10 @@ class ReleasePlanner(ABC):
         refuse_removed_lots(self.on_lake.lake, plan, first)
         # Rows that are in quarantine already are no reason to hold their INSERT; nor do they leave it without a match
         # unless somebody says so: a version that they met once may be gone.
-        return replace(plan, kind="quarantine-release", on_unmatched=on_unmatched or "quarantine")
+        plan = replace(plan, kind="quarantine-release", on_unmatched=on_unmatched or "quarantine")
+        taken = [item.plan for item in epochs if any(lot.first <= item.plan.epoch <= lot.last for lot in lots)]
+        self._refuse_other_versions(plan, taken)
+        return plan
 
     def _pins(self) -> tuple[Pin, ...] | Waiting:
         """The newest flipped generation of every build, at its newest landed epoch."""

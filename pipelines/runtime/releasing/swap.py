@@ -8,7 +8,7 @@ of the statement is refused there (`lake.publishers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from deltalake.exceptions import CommitFailedError
@@ -18,13 +18,13 @@ from tidegate.pipelines.commands import STATUS, NextCommand
 from tidegate.pipelines.errors import ConcurrentRun, PlanningError
 from tidegate.pipelines.generations import FIRST, insert_owner, name_of
 from tidegate.pipelines.lake import Lake, delta_log
-from tidegate.pipelines.lake.adopt import REWRITES, WHEN_QUIET, additions, removals, survey, there
-from tidegate.pipelines.lake.commits import commit, until_committed
-from tidegate.pipelines.lake.generations import OF_STATEMENT, GenerationRow
+from tidegate.pipelines.lake.adopt import REWRITES, WHEN_QUIET, additions, survey, there
+from tidegate.pipelines.lake.commits import Removal, commit, until_committed
 from tidegate.pipelines.lake.lake import CommitRole
 from tidegate.pipelines.lake.layout import beside
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.publishers import swap_mark
+from tidegate.pipelines.lake.records import OF_STATEMENT, GenerationRow
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs.generations import Generations, generations_of
@@ -115,8 +115,8 @@ def _close(found: Generations, made: Location) -> None:
 
     def close() -> None:
         delta = there(made)
-        if delta.transaction_version(mark) is None:
-            commit(delta, made, [], marks={mark: CLOSED}, note="swapped")
+        if mark not in delta.applications:
+            commit(delta, [], marks={mark: CLOSED}, note="swapped")
 
     _committed(found, made, close)
 
@@ -124,18 +124,16 @@ def _close(found: Generations, made: Location) -> None:
 def _replace(found: Generations, made: Location, sink: Sink, generation: int) -> None:
     """The commit of the target that swaps: all its files out, all of the generation's in, with the marks of both."""
     lake, target, own = found.lake, sink.path, there(made)
-    names = [Location(path).below(delta_log.root_of(own)) for path in delta_log.all_files(own)]
-    files, owner = survey(made, names), insert_owner(name_of(found.statement, generation))
-    epoch = own.transaction_version(lake.application(owner, "publish", generation))
+    files, owner = survey(made, list(own.files)), insert_owner(name_of(found.statement, generation))
+    epoch = own.applications.get(lake.application(owner, "publish", generation))
     roles: list[CommitRole] = ["publish", "notified"] if isinstance(sink, EpochListener) else ["publish"]
     marks = {lake.application(owner, role, generation): epoch for role in roles if epoch is not None}
     marks[swap_mark(lake.id, found.statement)] = generation
 
     def exchange() -> None:
         delta = there(target)
-        old: Sequence[str] = [file["path"] for file in delta_log.files_of(delta, "path")]
-        actions = [*additions(delta, target, made, files), *removals(delta, old)]
-        commit(delta, target, actions, marks=marks, note=f"generation {generation}")
+        actions = [*additions(delta, made, files), *map(Removal, delta.files.values())]
+        commit(delta, actions, marks=marks, note=f"generation {generation}")
 
     _committed(found, target, exchange)
 
@@ -163,7 +161,7 @@ def _require_same_columns(found: Generations, made: Location, target: Location, 
             state="nothing was swapped",
             next_command=NextCommand("run", does="releases it"),
         )
-    columns = [{field.name: str(field.type) for field in table.schema().fields} for table in (old, new)]
+    columns = [{field.name: str(field.type) for field in table.schema.fields} for table in (old, new)]
     if columns[0] != columns[1]:
         differs = sorted(name for name in {**columns[0], **columns[1]} if columns[0].get(name) != columns[1].get(name))
         raise PlanningError(

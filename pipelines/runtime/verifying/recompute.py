@@ -19,8 +19,10 @@ import pyarrow as pa
 
 from tidegate.pipelines.connectors.table import Constraint, Table
 from tidegate.pipelines.functions import PREFIX, all_of, called_where
+from tidegate.pipelines.lake.ordinals import first_place, place_of, without_ordinals
 from tidegate.pipelines.runtime.epochs import ReleasePlan, Taken
 from tidegate.pipelines.sql.model import Insert, Join
+from tidegate.pipelines.sql.tree import Elements
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.watermarks import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -340,6 +342,8 @@ def _united(insert: Insert, tables: Mapping[str, Table], views: Views, again: bo
             own = quoted(aliases[place])
             kept = called_where("_in", step.kept or "true")
             steps[f"{last}_in"] = f"SELECT * EXCEPT (_in), _in AND coalesce(({kept}), false) AS _in FROM {before}"
+            if (of := step.elements) is not None:
+                steps |= _unnested(of, last)
             types = {column.name: column.spark_type for column in united.stored_columns if step is branch.steps[-1]}
             guarded = [(name, f"CASE WHEN _in THEN {sql} END") for name, sql in step.columns]
             fields = [
@@ -348,11 +352,28 @@ def _united(insert: Insert, tables: Mapping[str, Table], views: Views, again: bo
             ]
             fields += [(name, "_in") for name in types if name not in dict(fields)]
             made = ", ".join(f"{spark_string(name)}, {text}" for name, text in fields)
-            steps[last] = (
-                f"SELECT named_struct({made}) AS {quoted(aliases[place + 1])}, * EXCEPT ({own}) FROM {last}_in"
-            )
-        ends.append(f"SELECT * EXCEPT (_in) FROM {last}")
+            own = ", ".join([own, *(["_position", *of.names] if of else [])])
+            end = f"{last}_of" if of else f"{last}_in"
+            steps[last] = f"SELECT named_struct({made}) AS {quoted(aliases[place + 1])}, * EXCEPT ({own}) FROM {end}"
+        first = [quoted(aliases[-1]), "_split", "_offset"]
+        wanted = " WHERE _wanted IS NULL OR array_contains(_wanted, _offset)" if branch.unnests else ""
+        ends.append(
+            f"SELECT {', '.join(first)}, * EXCEPT ({', '.join([*first, '_in', *(['_wanted'] if wanted else [])])}) "
+            f"FROM {last}{wanted}"
+        )
     return {**steps, "_landed": " UNION ALL ".join(ends)}
+
+
+def _unnested(of: Elements, last: str) -> dict[str, str]:
+    """The steps from `<last>_in` to `<last>_of`: a row for each element, with a place of its own."""
+    inside = "_now" if of.outer else "_now AND _position IS NOT NULL"
+    place = ", ".join(
+        f"{text} AS {name}" for name, text in place_of("_split", "_offset", "coalesce(_position, 0)").items()
+    )
+    return {
+        f"{last}_each": f"SELECT *, {called_where('_now', of.exploded)} FROM (SELECT *, _in AS _now FROM {last}_in)",
+        f"{last}_of": f"SELECT * EXCEPT (_in, _now, _split, _offset), {inside} AS _in, {place} FROM {last}_each",
+    }
 
 
 def _landed(alias: str, probe: Table, insert: Insert, views: Views, again: bool, number: int = 0) -> str:
@@ -361,32 +382,44 @@ def _landed(alias: str, probe: Table, insert: Insert, views: Views, again: bool,
     released = "_p._epoch = _r._landed_epoch" if insert.time == "processing" else RELEASABLE
     begin = insert.splits_of(number)
     split = f"concat({spark_string(begin)}, _p._split)" if begin else "_p._split"
+    unnests = insert.branches[number].unnests if insert.branches else 0
     landed = (
         f"SELECT /*+ BROADCAST(_r) */ {_struct(probe, '_p')} AS {quoted(alias)}, _p._op, "
         f"_p._epoch AS _probe_epoch, {split} AS _split, _p._offset, unix_micros(_p._rowtime) AS _time, _r.*, "
-        f"timestamp_millis(_r._ms) AS _instant "
+        f"timestamp_millis(_r._ms) AS _instant{', CAST(NULL AS ARRAY<BIGINT>) AS _wanted' if unnests else ''} "
         f"FROM {views.probes[number]} _p JOIN {views.releases} _r "
         f"ON _r._branch = {number} AND _p._generation = _r._landed_generation AND ({released})"
     )
-    return f"{landed} UNION ALL {_landed_again(probe, views, split, number)}" if again else landed
+    return f"{landed} UNION ALL {_landed_again(probe, views, split, number, unnests)}" if again else landed
 
 
-def _landed_again(probe: Table, views: Views, split: str, number: int) -> str:
-    """SQL of the landed rows that a release out of quarantine took: a quarantined row names its landed row."""
+def _landed_again(probe: Table, views: Views, split: str, number: int, unnests: int) -> str:
+    """SQL of the landed rows that a release out of quarantine took: a quarantined row names its landed row, or one of
+    the elements of it (`_wanted`) after so many UNNEST."""
+    own = ["_q._probe_epoch", "_q._op", "_q._split", "_q._offset", "_l._in_generation", "_l._in_epoch"]
+    wanted, group = "", ""
+    if unnests:
+        whole = without_ordinals("_q._offset", unnests)
+        wanted, group = ", collect_set(_q._offset) AS _wanted", f" GROUP BY {', '.join([*own[:3], whole, *own[4:]])}"
+        own[3] = f"{whole} AS _offset"
     taken = (
-        f"SELECT DISTINCT _q._probe_epoch, _q._op, _q._split, _q._offset, _l._in_generation, _l._in_epoch "
+        f"SELECT {'' if unnests else 'DISTINCT '}{', '.join(own)}{wanted} "
         f"FROM {views.quarantine} _q JOIN {views.lots} _l ON _q._generation = _l._in_generation "
-        f"AND _q._reason = _l.reason AND _q._epoch BETWEEN _l.first AND _l.last"
+        f"AND _q._reason = _l.reason AND _q._epoch BETWEEN _l.first AND _l.last{group}"
     )
+    also = "_wanted" if unnests else ""
     placed = (
-        f"SELECT _t._probe_epoch, _t._op, _t._split, _t._offset, _o.* FROM ({taken}) _t JOIN {views.releases} _o "
+        f"SELECT _t._probe_epoch, _t._op, _t._split, _t._offset, {also and f'_t.{also}, '}_o.* "
+        f"FROM ({taken}) _t JOIN {views.releases} _o "
         f"ON _o._in_epoch = _t._in_epoch AND _o._in_generation = _t._in_generation AND _o._branch = {number}"
     )
+    at_split, at_offset = first_place(split, "_p._offset", unnests)
     return (
         f"SELECT {_struct(probe, '_p')}, _p._op, _p._epoch, {split}, _p._offset, unix_micros(_p._rowtime), "
-        f"_r.* EXCEPT (_probe_epoch, _op, _split, _offset), timestamp_millis(_r._ms) "
+        f"_r.* EXCEPT (_probe_epoch, _op, _split, _offset{also and f', {also}'}), "
+        f"timestamp_millis(_r._ms){also and f', _r.{also}'} "
         f"FROM {views.probes[number]} _p JOIN ({placed}) _r ON _p._generation = _r._landed_generation "
-        f"AND _p._epoch = _r._probe_epoch AND _p._op = _r._op AND {split} = _r._split AND _p._offset = _r._offset"
+        f"AND _p._epoch = _r._probe_epoch AND _p._op = _r._op AND {at_split} = _r._split AND {at_offset} = _r._offset"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from tidegate.pipelines.connectors.spec import never_signalling, ways_out
-from tidegate.pipelines.connectors.table import Table, WatermarkSpec
+from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.roles import read_back
 from tidegate.pipelines.sql.tree import Declared, Union
@@ -64,25 +64,16 @@ class Chains:
         what = f"{' reads '.join([*circle, circle[0]])}: no row could ever enter this circle ({lines})"
         raise self.source.error(reads[circle[-1]].at, what, "let one of them read a source table")
 
-    def read(
-        self,
-        found: Declared,
-        at: Span,
-        also: Span | None,
-        *,
-        waits: bool,
-    ) -> Declared | None:
+    def read(self, found: Declared, at: Span, also: Span | None, *, waits: bool) -> Declared | None:
         """A target as what a query reads `at` a place; None for a table that is none. `waits`: its INSERT must be
         compiled. Raises NotWritten, SqlError."""
         table = found.table
         if table.name not in self.targets:
             return None
         writer = self._written.get(table.name)
-        if writer is None:
-            if waits:
-                raise NotWritten(table.name, at)
-            return replace(found, is_target=True)
-        problem = unreadable(table, writer)
+        if writer is None and waits:
+            raise NotWritten(table.name, at)
+        problem = unreadable(table, writer) if writer is not None else None
         if problem is not None:
             raise self.source.error(at, *problem, also)
         return replace(found, is_target=True)
@@ -109,23 +100,19 @@ class Chains:
             writer = self._written.get(table)
             if writer is None or writer.tree is None:
                 continue
+            scan, of = writer.tree.scan, name if table == name else f"{table}, which {name} is made of,"
             if isinstance(writer, ProcessInsert):
-                of = name if table == name else f"{table}, which {name} is made of,"
-                return f"{of} has windows, and cannot be a build side yet: nothing says when it is complete", read_back(
-                    name
-                )
-            scan = writer.tree.scan
+                what = f"{of} has windows, and cannot be a build side yet: nothing says when it is complete"
+                return what, read_back(name)
             if isinstance(scan, Union):
-                of = name if table == name else f"{table}, which {name} is made of,"
-                return f"{of} is the target of a UNION ALL, and cannot be a build side yet", read_back(name)
+                return f"{of} is the target of {scan.word}, and cannot be a build side yet", read_back(name)
             source = scan.declared
             if not source.is_target and never_signalling(source.spec, source.table.options):
                 ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
                 of = source.table.name
-                what = (
-                    f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when it is "
-                )
-                return f"{what}over", f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
+                what = f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when"
+                hint = f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
+                return f"{what} it is over", hint
             above.append(source.table.name)
         return None
 
@@ -142,7 +129,7 @@ def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
             what = f"`{column.name}` of {table.name} is computed, and no target stores what is computed"
             return what, f"select it in the INSERT INTO {table.name}, or leave it out"
     spec, own = table.watermark, probe.table.watermark
-    if spec is None or _carries(writer, probe.table, spec):
+    if spec is None or (spec.expression == quoted(spec.column) and spec.column in _carriers(writer, probe.table)):
         return None
     what = f"WATERMARK FOR {spec.column} in {table.name} is not that of the rows which its INSERT takes"
     if isinstance(writer, ProcessInsert):
@@ -150,12 +137,6 @@ def unreadable(table: Table, writer: Insert) -> tuple[str, str] | None:
     if own is None:
         return what, f"{writer.probe} has no WATERMARK FOR: leave this one out, and read {table.name} by PROCTIME()"
     return what, f"select {own.column} of {writer.probe} as it is, and declare WATERMARK FOR it AS it, without more"
-
-
-def _carries(writer: Insert, probe: Table, spec: WatermarkSpec) -> bool:
-    """Whether a target's watermark is that of its INSERT: it is of a column that holds the event time of the `probe`'s
-    rows as it is."""
-    return spec.expression == quoted(spec.column) and spec.column in _carriers(writer, probe)
 
 
 def _carriers(writer: Insert, probe: Table) -> list[str]:

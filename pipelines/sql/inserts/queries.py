@@ -14,6 +14,7 @@ from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.inserts.chains import Chains
 from tidegate.pipelines.sql.inserts.joins import JoinCompiler
 from tidegate.pipelines.sql.inserts.unions import united
+from tidegate.pipelines.sql.inserts.unnest import unnested
 from tidegate.pipelines.sql.model import Condition
 from tidegate.pipelines.sql.roles import Use
 from tidegate.pipelines.sql.scope import CALLED_NOW, InsertScope, Relation, check_table_name, unused
@@ -146,9 +147,15 @@ class Binder:
         if query.more:
             return self._union(query, around, alias)
         if top:
-            self._taken.update(folded(use.name.text) for use in (query.probe, *(join.build for join in query.joins)))
+            uses = (query.probe, *(each.use for each in query.unnests), *(join.build for join in query.joins))
+            self._taken.update(folded(use.name.text) for use in uses)
         node, probe = self.probe(query.probe, around, alias, top=top)
         relations = [probe]
+        for unnest in query.unnests:
+            self.named_once(unnest.use, relations)
+            node, relations = unnested(
+                self.source, query, node, InsertScope(self.source, relations, self.functions), unnest
+            )
         for place, join in enumerate(query.joins):
             later = [further.build.name.text for further in query.joins[place + 1 :]]
             node, build = self._joined(node, join, relations, later, around, top)
@@ -289,7 +296,8 @@ class Binder:
         uses = len(self.uses)
         node = self._named(named, use, base)
         if isinstance(node.scan, Union):
-            what, hint = f"{use.table.text} is a UNION ALL, so it cannot be a build side", "join each of its tables"
+            what = f"{use.table.text} is {node.scan.word}, so it cannot be a build side"
+            hint = "join each of its tables"
             raise self.source.error(use.table.span, what, hint, named.view.name.span)
         if node.joins:
             what = f"{use.table.text} joins tables, so it cannot be a build side"

@@ -43,7 +43,7 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
             time = time or column
             value = replace(value_of(time, alias), type=value.type) if time.spark_type == of.spark else value
         named.append(replace(first, value=value, of=None))
-    spec = None if time is None else WatermarkSpec(time.name, quoted(time.name), time.type)
+    spec = _nested(branches, made) if time is None else WatermarkSpec(time.name, quoted(time.name), time.type)
     tables = [leaf.declared.table.name for branch in branches for leaf in _leaves(branch)]
     owner = branches[0].scan.declared
     table = Table(" and ".join(tables), tuple(made), owner.table.options, watermark=spec)
@@ -53,6 +53,16 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
         kept = TableColumn(KEPT, "BOOLEAN", "BOOLEAN")
         union = replace(union, declared=replace(union.declared, table=replace(table, columns=(*made, kept))))
     return union
+
+
+def _nested(branches: Sequence[Node], made: Sequence[TableColumn]) -> WatermarkSpec | None:
+    """The time attribute that is a field of a column of every branch, if one is."""
+    for place, column in enumerate(made):
+        paths = {tuple(branch.scan.times_among({column.name: branch.columns[place].value})) for branch in branches}
+        spec = branches[0].scan.declared.table.watermark
+        if len(paths) == 1 and spec is not None and (path := paths.pop()):
+            return WatermarkSpec(path[0], ".".join(map(quoted, path[0].split("."))), spec.type)
+    return None
 
 
 def _leaves(node: Node) -> Sequence[Scan]:

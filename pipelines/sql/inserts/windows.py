@@ -145,8 +145,8 @@ class WindowedCompiler:
         declared, at, of = rows.scan.declared, self.statement.probe.table.span, relation.defined
         name = declared.table.name
         if isinstance(rows.scan, Union):
-            hint = "INSERT INTO a table of its own what UNION ALL gives, and write the windows over that"
-            raise self._error(at, f"windows are of one table, and these rows are of {name}", hint, of)
+            hint = f"INSERT INTO a table of its own what {rows.scan.word} gives, and write the windows over that"
+            raise self._error(at, f"windows are of one table, and these rows are of {rows.scan.word}: {name}", hint, of)
         if not declared.only_grows:
             what = f"{name} ({declared.spec.name}) has updates, and windows are of tables that only grow"
             raise self._error(at, what, "aggregate a table that only grows", of)

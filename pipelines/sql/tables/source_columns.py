@@ -20,7 +20,6 @@ from tidegate.pipelines.connectors.table import Column
 from tidegate.pipelines.sql.coercion import assignable
 from tidegate.pipelines.sql.values import interval_value, length
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import Scalar, Watermark, place
 from tidegate.pipelines.syntax.types import BINARIES, NESTED, STRINGS, TIMESTAMPS, FlinkType, Kind, quoted
@@ -76,24 +75,24 @@ def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedel
     raise source.error(place(delay) or expression.span, what, hint)
 
 
-def not_the_sources_own(
+def require_sources_own(
     source: Source, table: str, watermark: Watermark, columns: Iterable[Column], connector: ConnectorSpec | None
-) -> SqlError | None:
-    """What is wrong with a watermark that is not the source's own, if the table has a SYSTEM_ROWTIME() column; None if
-    it has none. The hint is what to write."""
+) -> None:
+    """Raise SqlError for a watermark that is not the source's own, if the table has a SYSTEM_ROWTIME() column. The hint
+    is what to write."""
     times = [column for column in columns if column.source_time]
     if not times:
-        return None
+        return
     rowtime = next((column for column in times if column.name == watermark.path[0].text), None)
     column = rowtime or times[0]
     later = _delay_written(source, watermark, column)
     write = f"write WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK(){later}"
     if rowtime is not None:
         what = f"`{column.name}` is SYSTEM_ROWTIME(), whose watermark is SYSTEM_WATERMARK(), and not an expression"
-        return source.error(watermark.expression.span, what, write)
+        raise source.error(watermark.expression.span, what, write)
     named = watermark.path[0].span.to(watermark.path[-1].span)
     what = f"`{column.name}` is SYSTEM_ROWTIME(), and the watermark of {table} is not the source's own"
-    return source.error(named, what, f"{write}, or {_ordinary(column, watermark, connector)}")
+    raise source.error(named, what, f"{write}, or {_ordinary(column, watermark, connector)}")
 
 
 def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | None) -> str:

@@ -13,7 +13,7 @@ from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.functions import UserFunction
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.scope import TableScope
-from tidegate.pipelines.sql.tables.source_columns import AFTER_IT, delay_of, not_the_sources_own, own_call
+from tidegate.pipelines.sql.tables.source_columns import AFTER_IT, delay_of, own_call, require_sources_own
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type, read_watermark
 from tidegate.pipelines.syntax.grammar.create import NO_STRATEGY, ascending, shown_path
@@ -44,9 +44,7 @@ class WatermarkCompiler:
         call = own_call(watermark.expression)
         if call is not None:
             return self._sources_own(watermark, call, column, place, connector)
-        wrong = not_the_sources_own(self.source, self.name, watermark, self.columns.values(), connector)
-        if wrong is not None:
-            raise wrong
+        require_sources_own(self.source, self.name, watermark, self.columns.values(), connector)
         self._no_keyword(watermark)
         value = Translator(self.source, self.scope, IN_PYTHON).value(watermark.expression)
         if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):

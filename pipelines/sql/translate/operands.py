@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 
@@ -16,6 +16,51 @@ from tidegate.pipelines.sql.values import Value, derived, interval_value, number
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CastTo, Name, Scalar, TypedLiteral, place
 from tidegate.pipelines.syntax.types import BOOLEAN, DATE, INTEGERS, STRING, FlinkType, Kind, spark_string
+
+_OWN_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Between: ("low", "high", "symmetric"),
+    exp.Case: ("ifs", "default"),
+    CastTo: ("safe",),
+    exp.DPipe: ("safe",),  # sqlglot sets it, and it says nothing about the script; so are those of Div
+    exp.Div: ("typed", "safe"),
+    exp.Interval: ("unit",),
+    exp.Like: ("negate",),
+    exp.Literal: ("is_string",),
+    TypedLiteral: ("kind",),
+}
+
+
+def arguments_of(kind: type[exp.Expr]) -> tuple[str, ...]:
+    """The arguments of a kind of node that its rule reads. A node with others is no part of the dialect."""
+    return ("this", "expression", "expressions", *_OWN_ARGUMENTS.get(kind, ()))
+
+
+def written_as(kind: str, text: str) -> str:
+    """The literal of a DATE or a TIMESTAMP that a plain string means, or one of that kind."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is not None:
+        return f"{kind} '2024-01-31'" if kind == "DATE" else f"{kind} '2024-01-31 12:00:00.123'"
+    return f"{kind} '{moment.date() if kind == 'DATE' else moment}'"
+
+
+def column_path(tree: exp.Expr, around: Span) -> list[Name] | None:
+    """`a.b.c` as names; None for any other expression."""
+    names: list[Name] = []
+    while isinstance(tree, exp.Dot):
+        names.append(_name(tree.expression, around))
+        tree = tree.this
+    return [_name(tree.this, around), *reversed(names)] if isinstance(tree, exp.Column) else None
+
+
+def _name(identifier: exp.Expr, around: Span) -> Name:
+    return Name(identifier.name, place(identifier) or around, bool(identifier.args.get("quoted")))
+
+
+Rules = Mapping[type[exp.Expr], Callable[[Any, exp.Expr, Span], Value]]
+"""The rule for each kind of node."""
 
 
 class Walker:
@@ -69,112 +114,61 @@ class Walker:
     def refuse(self, span: Span, what: str, hint: str | None = None) -> NoReturn:
         raise self.source.error(span, what, hint)
 
+    def literal(self, tree: exp.Expr, span: Span) -> Value:
+        if tree.is_string:
+            return Value(spark_string(tree.this), STRING, literal=True, constant=tree.this)
+        value = number_value(tree.this)
+        if value is None:
+            if "e" in tree.this.lower():
+                self.refuse(span, "the number is greater than a DOUBLE can be")
+            self.refuse(span, "the number has more than 38 digits", "write it as a string")
+        return value
 
-_OWN_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
-    exp.Between: ("low", "high", "symmetric"),
-    exp.Case: ("ifs", "default"),
-    CastTo: ("safe",),
-    exp.DPipe: ("safe",),  # sqlglot sets it, and it says nothing about the script; so are those of Div
-    exp.Div: ("typed", "safe"),
-    exp.Interval: ("unit",),
-    exp.Like: ("negate",),
-    exp.Literal: ("is_string",),
-    TypedLiteral: ("kind",),
-}
+    def moment(self, tree: exp.Expr, span: Span) -> Value:
+        """DATE '…' or TIMESTAMP '…', checked here, not by Spark."""
+        text, kind = tree.this.this, tree.args["kind"]
+        try:
+            if kind == "DATE":
+                return Value(f"DATE{spark_string(date.fromisoformat(text).isoformat())}", DATE)
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+        seconds, _, fraction = text.partition(".")
+        if moment is None or moment.tzinfo is not None or len(fraction) > 6 or len(seconds) != 19 or kind == "DATE":
+            self.refuse(place(tree.this) or span, f"this is no {kind}", f"write {written_as(kind, text)}")
+        return Value(f"TIMESTAMP_NTZ{spark_string(text)}", FlinkType(Kind.TIMESTAMP, len(fraction)))
 
+    def interval(self, tree: exp.Expr, span: Span) -> Value:
+        """INTERVAL '5' SECOND."""
+        value = interval_value(tree)
+        if value is None:
+            hint = "for example INTERVAL '1 02:30' DAY TO MINUTE"
+            self.refuse(span, "the interval's value does not fit its unit", hint)
+        return value
 
-def arguments_of(kind: type[exp.Expr]) -> tuple[str, ...]:
-    """The arguments of a kind of node that its rule reads. A node with others is no part of the dialect."""
-    return ("this", "expression", "expressions", *_OWN_ARGUMENTS.get(kind, ()))
+    def path(self, tree: exp.Expr, span: Span) -> Value:
+        """`a.b.c`: a column of a table, or fields of a ROW."""
+        names = column_path(tree, span)
+        if names is not None:
+            return self.scope.resolve(names)
+        return fields(self.of(tree.this, span), [_name(tree.expression, span)], self.source)
 
-
-Rules = Mapping[type[exp.Expr], Callable[[Walker, exp.Expr, Span], Value]]
-"""The rule for each kind of node."""
-
-
-def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    if tree.is_string:
-        return Value(spark_string(tree.this), STRING, literal=True, constant=tree.this)
-    value = number_value(tree.this)
-    if value is None:
-        if "e" in tree.this.lower():
-            walker.refuse(span, "the number is greater than a DOUBLE can be")
-        walker.refuse(span, "the number has more than 38 digits", "write it as a string")
-    return value
-
-
-def written_as(kind: str, text: str) -> str:
-    """The literal of a DATE or a TIMESTAMP that a plain string means, or one of that kind."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is not None:
-        return f"{kind} '2024-01-31'" if kind == "DATE" else f"{kind} '2024-01-31 12:00:00.123'"
-    return f"{kind} '{moment.date() if kind == 'DATE' else moment}'"
-
-
-def moment(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """DATE '…' or TIMESTAMP '…', checked here, not by Spark."""
-    text, kind = tree.this.this, tree.args["kind"]
-    try:
-        if kind == "DATE":
-            return Value(f"DATE{spark_string(date.fromisoformat(text).isoformat())}", DATE)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    seconds, _, fraction = text.partition(".")
-    if moment is None or moment.tzinfo is not None or len(fraction) > 6 or len(seconds) != 19 or kind == "DATE":
-        walker.refuse(place(tree.this) or span, f"this is no {kind}", f"write {written_as(kind, text)}")
-    return Value(f"TIMESTAMP_NTZ{spark_string(text)}", FlinkType(Kind.TIMESTAMP, len(fraction)))
-
-
-def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """INTERVAL '5' SECOND."""
-    value = interval_value(tree)
-    if value is None:
-        hint = "for example INTERVAL '1 02:30' DAY TO MINUTE"
-        walker.refuse(span, "the interval's value does not fit its unit", hint)
-    return value
-
-
-def path(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """`a.b.c`: a column of a table, or fields of a ROW."""
-    names = column_path(tree, span)
-    if names is not None:
-        return walker.scope.resolve(names)
-    return fields(walker.of(tree.this, span), [_name(tree.expression, span)], walker.source)
-
-
-def column_path(tree: exp.Expr, around: Span) -> list[Name] | None:
-    """`a.b.c` as names; None for any other expression."""
-    names: list[Name] = []
-    while isinstance(tree, exp.Dot):
-        names.append(_name(tree.expression, around))
-        tree = tree.this
-    return [_name(tree.this, around), *reversed(names)] if isinstance(tree, exp.Column) else None
-
-
-def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """`array[1]`, `map[key]`: NULL for what is not there."""
-    of, index_tree = walker.of(tree.this, span), tree.expressions[0]
-    index = walker.of(index_tree, span)
-    where = place(index_tree) or span
-    if of.type.kind is Kind.ARRAY:
-        if index.type.kind not in INTEGERS or index.type.kind is Kind.BIGINT:
-            walker.refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
-        # Flink counts from 1, and gives NULL for what is not there; Spark's get counts from 0 and refuses nothing.
-        sql = f"CASE WHEN {index.sql} > 0 THEN get({of.sql}, {index.sql} - 1) END"
-        if isinstance(index.constant, int) and index.constant > 0:
-            sql = f"get({of.sql}, {index.constant - 1})"
-        return derived(sql, of.type.element.null(), of, index)
-    if of.type.kind is Kind.MAP:
-        key = of.type.arguments[0]
-        if not comparable(key, index.type) or not looked_up_as(index, key):
-            walker.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
-        return derived(f"try_element_at({of.sql}, {index.to(key)})", of.type.element.null(), of, index)
-    walker.refuse(span, f"type clash: [ ] takes an ARRAY or a MAP, not {of.type}")
-
-
-def _name(identifier: exp.Expr, around: Span) -> Name:
-    return Name(identifier.name, place(identifier) or around, bool(identifier.args.get("quoted")))
+    def element(self, tree: exp.Expr, span: Span) -> Value:
+        """`array[1]`, `map[key]`: NULL for what is not there."""
+        of, index_tree = self.of(tree.this, span), tree.expressions[0]
+        index = self.of(index_tree, span)
+        where = place(index_tree) or span
+        if of.type.kind is Kind.ARRAY:
+            if index.type.kind not in INTEGERS or index.type.kind is Kind.BIGINT:
+                self.refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
+            # Flink counts from 1, and gives NULL for what is not there; Spark's get counts from 0 and refuses nothing.
+            sql = f"CASE WHEN {index.sql} > 0 THEN get({of.sql}, {index.sql} - 1) END"
+            if isinstance(index.constant, int) and index.constant > 0:
+                sql = f"get({of.sql}, {index.constant - 1})"
+            return derived(sql, of.type.element.null(), of, index)
+        if of.type.kind is Kind.MAP:
+            key = of.type.arguments[0]
+            if not comparable(key, index.type) or not looked_up_as(index, key):
+                self.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
+            return derived(f"try_element_at({of.sql}, {index.to(key)})", of.type.element.null(), of, index)
+        self.refuse(span, f"type clash: [ ] takes an ARRAY or a MAP, not {of.type}")

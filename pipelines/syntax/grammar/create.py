@@ -10,7 +10,6 @@ from sqlglot import Token, TokenType
 
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.grammar.base import NAMES
-from tidegate.pipelines.syntax.grammar.calls import UNITS
 from tidegate.pipelines.syntax.grammar.expressions import ExpressionGrammar
 from tidegate.pipelines.syntax.source import Span, span_of
 from tidegate.pipelines.syntax.statements import (
@@ -89,11 +88,10 @@ class WatermarkGrammar(ExpressionGrammar):
             return "INTERVAL '5' SECOND"
         amount = quoted_string(self._curr.text)
         self._advance()
-        unit = self._curr.text.upper() if self._curr.token_type == TokenType.VAR else ""
-        if unit.removesuffix("S") not in UNITS:
+        if not self._unit_is(self._curr):
             return f"INTERVAL {amount} SECOND"
         self._advance()
-        return f"INTERVAL {amount} {unit}"
+        return f"INTERVAL {amount} {self._prev.text.upper()}"
 
 
 def ascending(column: str) -> str:

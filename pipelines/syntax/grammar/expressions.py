@@ -167,15 +167,12 @@ class AtomGrammar(CallGrammar):
             self.expected("`WHEN`, `ELSE` or `END`")
         return self.at(first, exp.Case(this=subject, ifs=branches, default=default))
 
-    def _interval_atom(self, first: Token) -> exp.Expr:
-        self._advance()
-        return self._interval(first)
-
     def _unit_is(self, token: Token) -> bool:
         return token.token_type == TokenType.VAR and token.text.upper().removesuffix("S") in UNITS
 
     def _interval(self, first: Token) -> exp.Expr:
-        """What follows INTERVAL."""
+        """[INTERVAL] '5' SECOND."""
+        self._match(TokenType.INTERVAL)
         negative = self._match(TokenType.DASH)
         amount = self.text("the interval's value in quotes", "for example INTERVAL '5' SECOND")
         unit = self._unit(UNITS, "the interval's unit")
@@ -192,7 +189,7 @@ ATOMS: dict[TokenType, Callable[[AtomGrammar, Token], exp.Expr]] = {
     **dict.fromkeys((TokenType.NULL, TokenType.TRUE, TokenType.FALSE), AtomGrammar._constant_atom),
     TokenType.L_PAREN: AtomGrammar._paren_atom,
     TokenType.CASE: AtomGrammar._case_atom,
-    TokenType.INTERVAL: AtomGrammar._interval_atom,
+    TokenType.INTERVAL: AtomGrammar._interval,
 }
 
 

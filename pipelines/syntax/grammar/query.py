@@ -23,6 +23,7 @@ from tidegate.pipelines.syntax.statements import (
     SelectItem,
     TableUse,
     TemporalJoin,
+    Unnest,
     View,
     WindowFunctionCall,
 )
@@ -74,6 +75,8 @@ class WindowGrammar(CreateGrammar):
             return
         if written == "SESSION":
             self.refuse(function.span, "SESSION is no table function here", SESSIONS)
+        if written == "UNNEST":
+            self.refuse(function.span, "no FROM begins with UNNEST", BEHIND_TABLE)
         hint = did_you_mean(written, WINDOW_FUNCTIONS) or "there are TUMBLE, HOP and CUMULATE"
         self.refuse(function.span, f"there is no table function {function.text}", hint)
 
@@ -119,14 +122,15 @@ CLAUSES_ELSEWHERE = ("ANTI", "ASOF", "PIVOT", "QUALIFY", "SAMPLE", "SEMI", "UNPI
 """Words behind a table that begin a clause elsewhere: as a name without AS each would change what is meant."""
 REFUSED_JOINS = ("RIGHT", "FULL", "CROSS", "NATURAL")
 JOINS = "use INNER JOIN or LEFT JOIN"
-ELEMENTS = "a row of the probe stays one row: take elements by their places, x[1], or make rows in a process function"
+UNNESTS = (",", "CROSS JOIN", "LEFT OUTER JOIN", "LEFT JOIN", "INNER JOIN", "JOIN")
+BEHIND_TABLE = "write it behind a table, in front of each temporal JOIN: FROM t CROSS JOIN UNNEST(t.elements) AS e (x)"
 QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
 """With what a query begins."""
 
 
 class QueryGrammar(WindowGrammar):
     """INSERT INTO target [(columns)] query, and CREATE [TEMPORARY] VIEW name [(columns)] AS query, where a query is
-    [WITH name AS (query), …] select [UNION ALL select …], and select is SELECT items FROM probe joins [WHERE
+    [WITH name AS (query), …] select [UNION ALL select …], and select is SELECT items FROM probe unnests joins [WHERE
     condition], a query in brackets, or SELECT items FROM a window's table function [WHERE condition] GROUP BY
     expressions [HAVING condition]."""
 
@@ -207,12 +211,15 @@ class QueryGrammar(WindowGrammar):
         span = self.since(select)
         self.need("FROM")
         probe, window = self._probe()
-        joins = []
+        unnests, joins = list[Unnest](), list[TemporalJoin]()
+        while (unnest := self._unnest(window)) is not None:
+            unnests.append(unnest)
         while (join := self._join()) is not None:
             joins.append(join)
         where = self.scalar() if self.take("WHERE") else None
         groups, grouped, having = self.grouping() if window is not None else ((), None, None)
-        return Query((), items, probe, tuple(joins), where, span, window, groups, grouped, having)
+        own = tuple(unnests)
+        return Query((), items, probe, tuple(joins), where, span, window, groups, grouped, having, unnests=own)
 
     def _named(self) -> View:
         first = self._curr
@@ -251,7 +258,7 @@ class QueryGrammar(WindowGrammar):
         first = self._curr
         if self._match(TokenType.STAR):
             return SelectItem(self.since(first))
-        if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self._star_follows():
+        if first.token_type in NAMES and self._next.token_type == TokenType.DOT and self.word("*", ahead=2):
             qualifier = self.name("a table's name")
             self._advance(2)
             return SelectItem(self.since(first), qualifier=qualifier)
@@ -261,10 +268,6 @@ class QueryGrammar(WindowGrammar):
             alias = self.name("a name")
         self._no_over()
         return SelectItem(self.since(first), expression, alias)
-
-    def _star_follows(self) -> bool:
-        after = self._index + 2
-        return after < len(self._tokens) and self._tokens[after].token_type == TokenType.STAR
 
     def _probe(self) -> tuple[TableUse, WindowFunctionCall | None]:
         window = self.window_function()
@@ -282,9 +285,7 @@ class QueryGrammar(WindowGrammar):
             hint = "leave the list out, and name them anew in SELECT: … AS name"
             self.refuse(self.here(), "the columns of windows keep their names in FROM", hint)
         columns = self._names() if alias is not None else None
-        if self._curr.token_type == TokenType.COMMA:
-            if self._next.text.upper() == "UNNEST":
-                self.refuse(self.here(), "UNNEST in FROM is not supported", ELEMENTS)
+        if self._curr.token_type == TokenType.COMMA and not self._unnests():
             self.refuse(self.here(), "a list of tables in FROM is not supported", TEMPORAL)
         return replace(use, alias=alias, columns=columns), window
 
@@ -300,7 +301,6 @@ class QueryGrammar(WindowGrammar):
             self.refuse(self.here(), f"subqueries in {clause} are not supported", hint)
         if kind == TokenType.LATERAL or (self.word("TABLE") and self._next.token_type == TokenType.L_PAREN):
             self.refuse(self.here(), functions, hint)
-        self.refuse_next("UNNEST", hint=ELEMENTS, behind=TokenType.L_PAREN)
         name = self.table_name()
         if self._curr.token_type == TokenType.L_PAREN:
             self.refuse(name.span, functions, hint)
@@ -314,9 +314,35 @@ class QueryGrammar(WindowGrammar):
             return self.name("a name for the table")
         return None
 
+    def _unnests(self) -> list[str]:
+        """The words in front of the UNNEST( that is next; none where there is none."""
+        return next((words for words in map(str.split, UNNESTS) if self.word(*words, "UNNEST", "(")), [])
+
+    def _unnest(self, window: WindowFunctionCall | None) -> Unnest | None:
+        words = self._unnests()
+        if not words:
+            return None
+        self._advance(len(words))
+        if window is not None:
+            hint = "INSERT what UNNEST gives INTO a table of its own, and let the windows read that"
+            self.refuse(self.here(), "UNNEST of windows is not supported", hint)
+        first = self._curr
+        self._advance()
+        self.need_sign(TokenType.L_PAREN, "(")
+        elements = self.scalar()
+        self.need_sign(TokenType.R_PAREN, ")", "UNNEST takes one ARRAY or MAP: write one UNNEST for each")
+        span, numbered, alias = self.since(first), self.take("WITH", "ORDINALITY"), self._alias()
+        if alias is None:
+            self.refuse(span, "UNNEST needs a name", "write UNNEST(…) AS name (column, …)")
+        use = TableUse(alias, None, self._names())
+        if words[-1] == "JOIN" and words[0] != "CROSS":
+            self.need("ON", "TRUE", hint="UNNEST is joined ON TRUE: filter in WHERE")
+        return Unnest(words[0] == "LEFT", elements, numbered, use, span)
+
     def _join(self) -> TemporalJoin | None:
         first = self._curr
-        self.refuse_next("CROSS", "JOIN", "UNNEST", what="CROSS JOIN UNNEST", hint=ELEMENTS)
+        if self._unnests():
+            self.refuse(self.here(), "UNNEST behind a temporal join is not supported", BEHIND_TABLE)
         for word in REFUSED_JOINS:
             self.refuse_next(word, what=f"{word} JOIN", hint=JOINS)
         kind = "INNER"

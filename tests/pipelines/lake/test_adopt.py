@@ -15,12 +15,11 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from tests.pipelines.runtime.handmade import adopted
 from tidegate.pipelines.errors import ConcurrentRun, LakeError
 from tidegate.pipelines.lake import adopt as adopting
-from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.publishers import swap_mark
 from tidegate.pipelines.lake.records import StagedFile
 from tidegate.pipelines.lake.statistics import skipping
-from tidegate.pipelines.lake.upkeep import compact, live_files, still_read
+from tidegate.pipelines.lake.upkeep import live_files, put_together, still_read
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import column_bounds, python_rows
 
@@ -68,23 +67,20 @@ def test_epochs_are_replaced_once(table: Path, together: bool) -> None:
     left = before - live_files(table)
     assert len(left) == 1
     for _ in range(2):
-        assert (still_read(table, timedelta(minutes=10)) or set()) >= live_files(table) | left
+        assert (still_read(table, keep=timedelta(minutes=10)) or set()) >= live_files(table) | left
         DeltaTable(table).create_checkpoint()
         for commit in sorted((table / "_delta_log").glob("*.json"))[:-1]:
             commit.unlink()
 
 
-@pytest.mark.parametrize("by_delta_rs", [False, True])
-def test_a_table_behind_a_link_adopts(table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool) -> None:
-    if by_delta_rs:
-        monkeypatch.setattr(delta_log.by_name, "read", lambda path: None)
+def test_a_table_behind_a_link_adopts(table: Path) -> None:
     link = table.parent / "link"
     link.symlink_to(table)
     folder, files = staged(link)
     assert adopt(link, folder, files, application="a", epoch=4, instead_of=INSTEAD_OF) == 2
     assert there(table) == REPLACED
     there_are = {str(path) for path in link.rglob("*.parquet")}
-    assert still_read(link, timedelta(minutes=10)) == there_are
+    assert still_read(link, keep=timedelta(minutes=10)) == there_are
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["a file an epoch", "all in one file"])
@@ -152,7 +148,7 @@ def test_epochs_are_replaced_in_files_that_delta_rs_has_written(tmp_path: Path, 
     assert sorted((row for row in there_are if row["_epoch"] != 4), key=str) == sorted(expected, key=str)
     assert [row["name"] for row in there_are if row["_epoch"] == 4] == [None, None]
     before = len(there_are)
-    compact(table)
+    put_together(table, least=2)
     assert len(DeltaTable(table).file_uris()) == 1
     assert DeltaTable(table).to_pyarrow_table().num_rows == before
 
@@ -221,7 +217,7 @@ def test_files_are_named_from_the_table_s_own_folder_too(table: Path) -> None:
     folder, files = staged(table)
     named = [StagedFile(f"_staged/{folder.name}/{file.path}", "", file.size, file.rows, file.stats) for file in files]
     (old,) = [file for file in live_files(table) if there_in(file) == {1}]
-    adopting.replace(table, table, named, [Path(old).name], note="in its place")
+    adopting.replace(table, table, named, [adopting.there(table).files[Path(old).name]], note="in its place")
     assert 1 not in {epoch for epoch, _ in there(table)}
 
 
@@ -229,9 +225,8 @@ def there_in(file: str) -> set[int]:
     return set(pq.read_table(file)["_epoch"].to_pylist())
 
 
-@pytest.mark.parametrize("by_delta_rs", [False, True])
 def test_a_target_is_of_who_publishes_first_though_both_begin_at_once(
-    table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
+    table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looked up before the commit alone, both were let in. Once a generation was swapped in, it alone publishes."""
 
@@ -242,8 +237,6 @@ def test_a_target_is_of_who_publishes_first_though_both_begin_at_once(
         name = f"{lake}/insert {insert}/{role}/{generation}"
         return adopt(table, folder, survey(folder), application=name, epoch=1)
 
-    if by_delta_rs:
-        monkeypatch.setattr(delta_log.by_name, "read", lambda _: None)
     commit, turn = adopting.commit, iter([True])
 
     def overtaken(*args: Any, **kwargs: Any) -> None:
@@ -265,7 +258,7 @@ def test_a_target_is_of_who_publishes_first_though_both_begin_at_once(
     with pytest.raises(LakeError, match="published by b meanwhile"):  # it is not swapped in
         publish("lake", "b~2", generation=2)
     marks = {swap_mark("lake", "b"): 2, "lake/insert b~2/publish/2": 0}
-    commit(adopting.there(table), table, [], marks=marks)
+    commit(adopting.there(table), [], marks=marks)
     for role in ("publish", "notified"):
         with pytest.raises(ConcurrentRun, match="no more: generation 2 has taken its place"):
             publish("lake", "b", role=role)

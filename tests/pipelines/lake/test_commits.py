@@ -119,7 +119,7 @@ def test_a_checkpoint_lists_no_log_and_is_delta_rs_s(table: Path, listings: list
     assert there(table) == list(range(15))
     assert DeltaTable(table).transaction_version("a") == 14
     state = by_name.read(table)
-    assert state.transaction_version("a") == 14
+    assert state.committed("a") == 14
 
 
 def test_a_checkpoint_that_can_not_be_written_costs_no_commit(
@@ -199,7 +199,7 @@ def test_a_kill_before_the_link_leaves_what_no_reader_sees_and_upkeep_removes(ta
     (left,) = log.glob("_commit_*")
     assert there(table) == [0]
     state = by_name.read(table)
-    assert state.version() == 0
+    assert state.version == 0
     assert sum(clean_log(table, keep=timedelta(hours=1))) == 0
     assert left.exists()
     os.utime(left, (0, time.time() - 7200))
@@ -250,9 +250,8 @@ def test_files_are_added_whatever_else_the_table_is_used_for(table: Path, featur
     assert add(table, 1) == 1
     opened = delta_log.opened(table)
     assert opened is not None
-    assert delta_log.plain(opened)
-    files = delta_log.all_files(DeltaTable(table))  # whose dataset knows not all of these features
-    assert sorted(pq.read_table(files)["id"].to_pylist()) == [0, 1]
+    assert opened.plain
+    assert sorted(pq.read_table(opened.paths())["id"].to_pylist()) == [0, 1]
 
 
 REFUSED: dict[str, Callable[[Path], object]] = {
@@ -278,20 +277,28 @@ def test_no_row_leaves_a_table_that_is_only_appended_to(table: Path) -> None:
     HARMLESS["appendOnly"](table)
     there = delta_log.opened(table)
     assert there is not None
-    (old,) = delta_log.files_of(there, "path", "size_bytes")
+    (old,) = there.files.values()
     with pytest.raises(LakeError, match="only appended to"):
-        commit(there, table, [Removal(old["path"], old["size_bytes"], {})])
-    commit(there, table, [Removal(old["path"], old["size_bytes"], {}, news=False)])
+        commit(there, [Removal(old)])
+    commit(there, [Removal(old, news=False)])
 
 
-def test_what_a_writer_has_to_know_more_for_is_left_to_delta_rs(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_data_feed_has_what_is_added_and_removed(table: Path) -> None:
     DeltaTable(table).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    left: list[Path] = []
-    by_delta_rs = commits._by_delta_rs
-    monkeypatch.setattr(commits, "_by_delta_rs", lambda *args: left.append(args[1]) or by_delta_rs(*args))
-    assert add(table, 1) == 1
-    assert left == [table]
-    assert there(table) == [0, 1]
+    folder = table / "new"  # delta-rs looks for a feed's files by their encoded names
+    folder.mkdir()
+    pq.write_table(rows(1), folder / "a.parquet")
+    assert adopt(table, folder, survey(folder), application="a", epoch=1) == 1
+    opened = delta_log.opened(table)
+    assert opened is not None
+    (old,) = (file for file in opened.files.values() if file.name.startswith("part-"))
+    commit(opened, [Removal(old)])
+    assert there(table) == [1]
+    feed = pa.table(DeltaTable(table).load_cdf(starting_version=1).read_all()).to_pylist()
+    assert sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in feed) == [
+        (2, "insert", 1),
+        (3, "delete", 0),
+    ]
 
 
 def test_what_delta_rs_commits_is_durable_before_it_has_its_name(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,23 +326,28 @@ def test_what_delta_rs_commits_is_durable_before_it_has_its_name(table: Path, mo
     assert not [name for name in linked if "tidegate-log" in (log / name).read_text()]
 
 
-def test_a_file_system_without_links_is_left_to_delta_rs(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_links_renames(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", none)
     assert add(table, 1) == 1
     assert there(table) == [0, 1]
+    old = delta_log.opened(table)
+    assert old is not None
+    add(table, 2)
+    with pytest.raises(CommitFailedError):
+        commit(old, [])
+    assert there(table) == [0, 1, 2]
     assert not list((table / "_delta_log").glob("_commit_*"))
 
 
-@pytest.mark.parametrize("by_delta_rs", [False, True])
-def test_a_version_that_is_not_the_next_is_not_made(table: Path, by_delta_rs: bool) -> None:
-    old = DeltaTable(table) if by_delta_rs else delta_log.opened(table)
+def test_a_version_that_is_not_the_next_is_not_made(table: Path) -> None:
+    old = delta_log.opened(table)
     assert old is not None
     write_deltalake(table, rows(1), mode="append")
     with pytest.raises(CommitFailedError):
-        commit(old, table, [])
+        commit(old, [])
     assert versions(table) == [0, 1]
 
 
@@ -348,16 +360,14 @@ def gone_on(table: Path) -> None:
     sum(clean_log(table, keep=timedelta(0)))
 
 
-@pytest.mark.parametrize("by_delta_rs", [False, True])
 def test_who_was_stopped_while_the_log_was_cleaned_up_makes_no_version_that_was_there_before(
-    table: Path, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
+    table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = delta_log.opened(table)
     assert old is not None
     commits.checkpoint(Location(table), 0)
     late = by_name.checkpoint_of(old.log, 0).read()
-    writer = (DeltaTable, "create_write_transaction") if by_delta_rs else (Location, "put_new")
-    stopped, real = iter([True]), getattr(*writer)
+    stopped, real = iter([True]), Location.put_new
 
     def stops(*args: Any, **kwargs: Any) -> Any:
         if next(stopped, False):
@@ -365,11 +375,9 @@ def test_who_was_stopped_while_the_log_was_cleaned_up_makes_no_version_that_was_
             by_name.checkpoint_of(old.log, 0).put(late)  # one more process that was stopped
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(*writer, stops)
-    if by_delta_rs:
-        monkeypatch.setattr(commits, "_writable", lambda _: False)
+    monkeypatch.setattr(Location, "put_new", stops)
     with pytest.raises(CommitFailedError, match="cleaned up"):
-        commit(old, table, [AddAction("lost.parquet", 1, {}, 0, True, "{}")])
+        commit(old, [AddAction("lost.parquet", 1, {}, 0, True, "{}")])
     assert versions(table) == [6, 7]
     assert there(table) == [0, *range(20, 27)]
 
@@ -401,8 +409,8 @@ def test_a_checkpoint_that_comes_late_takes_no_version_back(
     assert next(stopped, None) is None
     state = delta_log.opened(table)
     assert state is not None
-    assert (state.version(), DeltaTable(table).version()) == (10, 10)
-    assert len(delta_log.all_files(state)) == 10
+    assert (state.version, DeltaTable(table).version()) == (10, 10)
+    assert len(state.files) == 10
     add(table, 3, "c")
     assert (DeltaTable(table).version(), there(table)) == (11, [0, 1, 2, 3, *range(20, 27)])
     for number in range(4, 8):
@@ -423,8 +431,8 @@ def test_a_log_that_names_a_checkpoint_that_was_cleaned_up_is_read_to_its_end(ta
         delta_log._open.clear()
         state = delta_log.opened(table)
         assert state is not None
-        assert state.version() == 7
-        assert len(delta_log.all_files(state)) == 8
+        assert state.version == 7
+        assert len(state.files) == 8
     add(table, 1)
     assert there(table) == [0, 1, *range(20, 27)]
     commits.checkpoint(Location(table), 8)

@@ -17,7 +17,7 @@ from tests.pipelines.lake.readers import LATER, LONG, TYPES, filters, literal, r
 from tidegate.pipelines.lake.adopt import Epochs, adopt, survey
 from tidegate.pipelines.lake.rows import add_columns, ensure_table
 from tidegate.pipelines.lake.statistics import rounded_up, skipping
-from tidegate.pipelines.lake.upkeep import compact
+from tidegate.pipelines.lake.upkeep import put_together
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.parquet import OF_SPARK, write_file
 
@@ -45,7 +45,7 @@ def test_readers_lose_no_row(tmp_path: Path, own: bool) -> None:
         added(tmp_path, epoch, given)
     assert wrong(tmp_path, [*chain(*epochs.values())]) == []
     # All in one file; then a backfill takes one epoch out of it, and columns are added.
-    compact(tmp_path)
+    put_together(tmp_path, least=2)
     assert len(DeltaTable(tmp_path).file_uris()) == 1
     epochs[99] = rows(99, nulls=True)
     added(tmp_path, 99, epochs[99], Epochs(1, ((3, 3),)))

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidegate.pipelines.lake import by_name, upkeep
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.delta_log import brought_up_to_date
+from tidegate.pipelines.lake.delta_log import opened as table_at
 from tidegate.pipelines.lake.statistics import SKIPPED_BY
 from tidegate.pipelines.lake.upkeep import (
     SMALL_FILES,
@@ -27,7 +27,6 @@ from tidegate.pipelines.lake.upkeep import (
     put_together,
     remove_dead,
     still_read,
-    still_read_of,
     swept,
     tidy,
 )
@@ -80,8 +79,8 @@ def test_files_of_about_one_size_are_put_together_and_larger_ones_left_alone(tmp
 def test_only_files_that_may_be_are_put_together(tmp_path: Path) -> None:
     _files(tmp_path, SMALL_FILES + 2)
     names = sorted(pa.table(DeltaTable(tmp_path).get_add_actions())["path"].to_pylist())
-    assert put_together(tmp_path, lambda table: names[:3]) == 0
-    assert put_together(tmp_path, lambda table: names[:SMALL_FILES]) == SMALL_FILES - 1
+    assert put_together(tmp_path, lambda table: [table.files[name] for name in names[:3]]) == 0
+    assert put_together(tmp_path, lambda table: [table.files[name] for name in names[:SMALL_FILES]]) == SMALL_FILES - 1
     assert {str(tmp_path / name) for name in names[SMALL_FILES:]} <= live_files(tmp_path)
 
 
@@ -100,7 +99,8 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     DeltaTable(tmp_path).create_checkpoint()
     _files(tmp_path, 5, first=30)
     before, last = _rows(tmp_path), DeltaTable(tmp_path).version()
-    opened = DeltaTable(tmp_path)
+    opened = table_at(tmp_path)
+    assert opened is not None
     for file in (tmp_path / "_delta_log").iterdir():  # as a copy would have them
         os.utime(file, (0, 0))
     assert sum(clean_log(tmp_path, keep=timedelta(hours=1))) == 0
@@ -110,7 +110,9 @@ def test_a_cleaned_log_has_every_version_since_the_checkpoint_and_the_same_rows(
     for version in range(29, last + 1):
         assert DeltaTable(tmp_path, version=version).version() == version
     _files(tmp_path, 1, first=35)
-    assert brought_up_to_date(opened).version() == last + 1
+    newer = opened.newer()
+    assert newer is not None
+    assert newer.version == last + 1
 
 
 def test_a_commit_that_is_damaged_is_as_old_as_its_file(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_dead_files_go_after_their_time_and_what_lives_or_is_young_or_is_not_a_t
     assert sum(remove_dead(tmp_path, None, keep=timedelta(0))) == 0
     for file in tmp_path.glob("*.parquet"):  # written long ago, and named until just now
         os.utime(file, (0, 0))
-    assert sum(remove_dead(tmp_path, still_read(tmp_path, timedelta(hours=1)), keep=timedelta(0))) == 0
+    assert sum(remove_dead(tmp_path, still_read(tmp_path, keep=timedelta(hours=1)), keep=timedelta(0))) == 0
     assert sum(remove_dead(tmp_path, live, keep=timedelta(0))) == SMALL_FILES
     left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
     assert left == {"_delta_log", "_staged", "notes.txt", Path(live.pop()).parent.name}
@@ -179,7 +181,7 @@ def test_what_another_runner_takes_out_between_two_looks_is_still_read(
         return found
 
     monkeypatch.setattr(upkeep.by_name, "removed_since", and_then_another_writes)
-    assert live <= (still_read(tmp_path, timedelta(hours=1)) or set())
+    assert live <= (still_read(tmp_path, keep=timedelta(hours=1)) or set())
     assert not live <= live_files(tmp_path)
 
 
@@ -188,14 +190,14 @@ def test_of_tables_that_adopt_from_one_folder_nothing_goes_until_all_of_them_are
 ) -> None:
     hour, one, other = timedelta(hours=1), tmp_path / "one", tmp_path / "other"
     _files(one, 2)
-    assert still_read_of(one, other, keep=hour) == live_files(one), "the other has no row yet"
+    assert still_read(one, other, keep=hour) == live_files(one), "the other has no row yet"
     _files(other, 1)
-    assert still_read_of(one, other, keep=hour) == live_files(one) | live_files(other)
+    assert still_read(one, other, keep=hour) == live_files(one) | live_files(other)
     look = by_name.removed_since
     monkeypatch.setattr(
-        upkeep.by_name, "removed_since", lambda root, *at: None if root.name == "one" else look(root, *at)
+        upkeep.by_name, "removed_since", lambda table, at: None if table.root.name == "one" else look(table, at)
     )
-    assert still_read_of(one, other, keep=hour) is None
+    assert still_read(one, other, keep=hour) is None
     folder = tmp_path / "staged" / "g1-e1-x"
     folder.mkdir(parents=True)
     (folder / "a.parquet").write_bytes(b"dead")
@@ -222,7 +224,7 @@ def test_what_is_still_read_are_the_files_of_the_disk_whatever_their_names(tmp_p
     pq.write_table(pa.table({"_epoch": [99], "n": [1], "x": [1.5]}), folder / "part=a%20b.parquet")
     adopt(tmp_path, folder, survey(folder), application="a", epoch=1)
     there = {str(path) for path in tmp_path.rglob("*.parquet")}
-    assert still_read(tmp_path, timedelta(hours=1)) == live_files(tmp_path) == there
+    assert still_read(tmp_path, keep=timedelta(hours=1)) == live_files(tmp_path) == there
     if by_delta_rs:
         DeltaTable(tmp_path).optimize.compact()
     else:
@@ -230,8 +232,8 @@ def test_what_is_still_read_are_the_files_of_the_disk_whatever_their_names(tmp_p
     gone = there - live_files(tmp_path)
     assert str(folder / "part=a%20b.parquet") in gone
     for _ in range(2):
-        assert (still_read(tmp_path, timedelta(hours=1)) or set()) == gone | live_files(tmp_path)
-        assert still_read(tmp_path, timedelta(hours=-1)) == live_files(tmp_path)
+        assert (still_read(tmp_path, keep=timedelta(hours=1)) or set()) == gone | live_files(tmp_path)
+        assert still_read(tmp_path, keep=timedelta(hours=-1)) == live_files(tmp_path)
         DeltaTable(tmp_path).create_checkpoint()
 
 

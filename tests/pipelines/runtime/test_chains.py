@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from tests import cases
 from tests.cases import at_length
 from tests.pipelines.runtime.crashing import dying, may_die
+from tests.pipelines.runtime.handmade import no_spark
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.assets.metadata import of_waiting
 from tidegate.assets.text import facts_of
@@ -37,6 +38,7 @@ from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
 from tidegate.pipelines.runtime.nearest import nearest_keys
 from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, rows_of
+from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
@@ -529,6 +531,13 @@ def test_a_reader_that_waits_while_the_old_script_publishes_its_first_epoch_read
     assert sorted(row["id"] for row in read.published("seen")) == [1, 2]
     assert all(read.verify(name).passed for name in ("clean", "seen"))
     assert all(reconcile(read.lake, read.pipeline, insert).problems == () for insert in read.pipeline.inserts)
+
+    read.watermark("clicks", at_ms(5))
+    read.runner.advance("clicks")
+    read.runner.close()
+    with Runner(read.pipeline, read.lake, spark=no_spark) as without:
+        assert [each.insert for each in without.run().releases if each.published] == ["clean"]
+    assert reached(read, "clean") == at_ms(5), "an epoch without rows starts no Spark"
 
 
 NAMED = (

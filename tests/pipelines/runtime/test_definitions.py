@@ -139,7 +139,8 @@ def planned(folder: Path, script: str) -> Definitions:
     """The same of a script that has planned an epoch of each of its sources."""
     found = definitions_of(folder, script)
     for table in found.pipeline.sources:
-        store(found.lake, source_row(table.name, 1, 1, 0, Step({}), found.number(table.name)))
+        found.number(table.name)
+        store(found.lake, source_row(table.name, 1, 1, 0, Step({})))
     return found
 
 
@@ -156,7 +157,8 @@ def test_what_comes_from_a_variable_makes_no_other_definition_for_who_verifies(t
     pipeline = compile_script(script)
     lake = Lake(tmp_path)
     landed = Definitions(lake, pipeline, {"BROKER": "b:9092"}, lambda: 0)
-    store(lake, source_row("orders", 1, 1, 0, Step({}), landed.number("orders")))
+    landed.number("orders")
+    store(lake, source_row("orders", 1, 1, 0, Step({})))
     store(lake, WatermarkRow("orders", 1, 1, 0, 1, 0, False))
     landed.number("insert copied")
     assert as_defined(lake, pipeline, "copied") is pipeline
@@ -174,7 +176,8 @@ def test_the_insert_of_another_script_has_its_target_where_that_script_lies(tmp_
     other = compile_script(SCRIPT.partition("INSERT")[0].replace("enriched", "others"))
     written = compile_script(script, path=str(first / "scripts" / "a.sql"))
     found = Definitions(Lake(first / "lake"), written, {}, lambda: 0)
-    store(found.lake, source_row("insert enriched", 1, 1, 0, Step({}), found.number("insert enriched")))
+    found.number("insert enriched")
+    store(found.lake, source_row("insert enriched", 1, 1, 0, Step({})))
     for folder in (first, tmp_path / "second"):
         if folder != first:
             first.rename(folder)
@@ -217,7 +220,7 @@ def test_a_runner_that_is_overtaken_while_it_plans_does_not_go_on(tmp_path: Path
         return found
 
     landing = Runner(old.pipeline, old.lake, clock=lambda: 0).landing("clicks")
-    planner = replace(landing.planner, definition=number)
+    planner = replace(landing.planner, check=number)
     with landing.opened(1) as (_, context):
         position = position_of(context, old.lake)
         step = SimpleNamespace(plan=lambda request: Planned(Step({"from": 0, "to": 0})))

@@ -17,8 +17,8 @@ from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT as EVENTS
 from tests.pipelines.runtime.processes.test_processes import event, wrapped
 from tidegate.pipelines.errors import GateHeld
-from tidegate.pipelines.lake.delta_log import all_files
 from tidegate.pipelines.lake.rows import read
+from tidegate.pipelines.lake.upkeep import live_files
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.testing import Harness
@@ -31,7 +31,7 @@ def files(harness: Harness, target: str, insert: Insert) -> tuple[set[str], set[
     table = harness.pipeline.table(target)
     path = harness.lake.target_path(table)
     logs = (path, harness.lake.quarantine_path(table, insert))
-    found = [{str(Path(file).relative_to(path)) for file in all_files(DeltaTable(str(log)))} for log in logs]
+    found = [{str(Path(file).relative_to(path)) for file in live_files(log)} for log in logs]
     return found[0], found[1]
 
 

@@ -50,7 +50,7 @@ from tidegate.pipelines.runtime.ledger import (
     where_rows_are,
 )
 from tidegate.pipelines.runtime.lost_commits import refuse_lost_source
-from tidegate.pipelines.runtime.maintenance import Maintenance, waits_for
+from tidegate.pipelines.runtime.maintenance import Maintenance
 from tidegate.pipelines.runtime.opening import position_of
 from tidegate.pipelines.runtime.quarantine import QuarantinedSum, quarantined_by_epoch, removal, removed, summed
 from tidegate.pipelines.runtime.releasing.insert_runner import InsertRunner
@@ -304,7 +304,6 @@ def test_what_shows_the_newest_epochs_reads_no_others(aged: tuple[Path, Path], m
         with decoded(monkeypatch) as rows:
             epochs = newest_epochs(lake, made.insert.id, lake.target_path(made.target), 30)
             assert left_waiting(lake, epochs) == expected
-            waits_for(lake, made.pipeline, made.insert, "clicks")
         seen.append(rows)
     assert seen[1]["epochs"] <= seen[0]["epochs"]
     assert seen[1]["watermarks"] <= seen[0]["watermarks"] + 30 * 5  # an epoch is found by halves
@@ -424,7 +423,7 @@ def test_that_the_rows_of_a_process_add_up_is_checked_without_reading_what_check
                     **{"landed": 7 * epochs + 2, "taken": 7 * epochs, "waiting": 2},
                 }
             ]
-            assert [(item.table, item.given, item.published, item.quarantined) for item in found.outputs] == [
+            assert [(name, item.given, item.published, item.quarantined) for name, item in found.outputs.items()] == [
                 ("evens", epochs * 3, epochs, 2 * epochs),
                 ("odds", epochs, epochs, 0),
             ]

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import adopted, mark, no_spark, store, verdict_of
 from tests.pipelines.runtime.plans import STATE, asked_for, release, taken
@@ -24,11 +25,11 @@ from tidegate.orchestration.console.shown import shown
 from tidegate.pipelines.connectors.protocol import Step
 from tidegate.pipelines.errors import BeyondRetention
 from tidegate.pipelines.generations import statement_name
-from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow, delta_log
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, WatermarkRow
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.layout import beside
 from tidegate.pipelines.lake.stream import Removed, Stream
-from tidegate.pipelines.lake.upkeep import compact
+from tidegate.pipelines.lake.upkeep import put_together
 from tidegate.pipelines.progress import SilentProgress
 from tidegate.pipelines.runtime import landed_retention
 from tidegate.pipelines.runtime.definitions import Definitions
@@ -132,8 +133,7 @@ class ByHand:
     @property
     def there(self) -> list[int]:
         """The epochs of the rows that the table has."""
-        table = DeltaTable(self.lake.table_path("orders"))
-        return sorted(delta_log.read(table, "_epoch")["_epoch"].to_pylist())
+        return sorted(row["_epoch"] for row in rows_of(str(self.lake.table_path("orders"))))
 
     @property
     def gone(self) -> Removed:
@@ -161,7 +161,7 @@ def test_all_that_ever_landed_may_go(tmp_path: Path) -> None:
     hand.released(4)
     assert (hand.remove(), hand.there) == ((4, ""), [])
     assert hand.remove() == (0, "no row may go")
-    assert delta_log.rows_of(DeltaTable(hand.lake.table_path("orders")), 1) == 0
+    assert Stream(hand.lake, "orders").generation(1).there() == 0
     hand.land("orders", 5, [99_000], at=99_000)
     assert (hand.there, hand.remove()) == ([5], (0, "no row may go: converted has come no further"))
 
@@ -328,7 +328,7 @@ def test_an_epoch_that_is_open_is_no_part_of_it(tmp_path: Path) -> None:
 def test_files_that_hold_younger_rows_too_are_written_anew_where_that_is_worth_it(tmp_path: Path) -> None:
     hand = ByHand(tmp_path, epochs=40)
     hand.released(40)
-    compact(hand.lake.table_path("orders"))
+    put_together(hand.lake.table_path("orders"), least=2)
     hand.now = 14_000
     assert hand.remove() == (0, "few rows may go, which is not worth writing the rest of their files anew")
     assert hand.gone.nothing
@@ -358,7 +358,7 @@ def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:
 def test_a_kill_before_or_after_the_commit_leaves_no_row_unmarked(tmp_path: Path, before: bool) -> None:
     hand = ByHand(tmp_path, epochs=40)
     hand.released(40)
-    compact(hand.lake.table_path("orders"))
+    put_together(hand.lake.table_path("orders"), least=2)
     hand.now = 30_000
     with killed(landed_retention, "replace", before=before):
         hand.remove()

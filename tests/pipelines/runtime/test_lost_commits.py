@@ -410,7 +410,9 @@ def test_rows_with_deletion_vectors_are_counted_by_spark(spark: SparkSession, tm
     for table in tables:
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
-        assert not delta_log.plain(delta_log.opened(table))
+        opened = delta_log.opened(table)
+        assert opened is not None
+        assert not opened.plain
     play.land(55, 55)
     play.harness.advance()
     assert play.out == [(1, 1), (2, 1)]

@@ -228,29 +228,26 @@ def test_what_a_run_works_on_is_passed_over(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_rows_that_wait_are_put_into_files_of_their_own(playing: Play) -> None:
+def test_files_with_rows_that_wait_are_left_alone(playing: Play) -> None:
     playing.rate("EUR", 100, 10)
     for number in range(SMALL_FILES):
         playing.order(number, "EUR", 11 + number)
-        playing.order(100 + number, "EUR", 500 + number)
         playing.harness.runner.advance("orders")
     playing.harness.push("orders", [{"id": 200, "currency": "EUR", "at": None}])
+    playing.order(100, "EUR", 500)
     assert len(playing.upto(rates=100, orders=100)) == SMALL_FILES
     playing.order(201, "EUR", 50)  # late, and in no release yet
-    playing.harness.runner.advance("orders")
+    assert len(playing.upto(rates=101, orders=101)) == 1
     landed = playing.harness.lake.table_path("orders")
     before = sorted(row["id"] for row in rows_of(str(landed)))
 
     maintain(playing.harness)
 
     files = sorted(sorted(pq.read_table(file)["id"].to_pylist()) for file in live_files(landed))
-    assert files == [[*range(SMALL_FILES), 200], [*range(100, 100 + SMALL_FILES), 201]]
+    assert files == [[*range(SMALL_FILES)], [100, 200], [201]]
     assert sorted(row["id"] for row in rows_of(str(landed))) == before
-    assert "OPTIMIZE: waiting rows apart" in [commit.get("userMetadata") for commit in DeltaTable(landed).history()]
-    assert maintain(playing.harness)["orders"].files_after == 2  # there is nothing to do any more
-    playing.order(202, "EUR", 502)
-    assert playing.upto(orders=501, rates=501) == [(100, 100), (101, 100), (201, 100)]
-    assert len(playing.upto(orders=MAX_TIMESTAMP, rates=MAX_TIMESTAMP)) == SMALL_FILES - 1
+    assert maintain(playing.harness)["orders"].files_after == 3  # there is nothing to do any more
+    assert playing.upto(orders=MAX_TIMESTAMP, rates=MAX_TIMESTAMP) == [(100, 100)]
     playing.prove()
 
 

@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.crashing import killed
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, pipeline, store
 from tests.pipelines.runtime.plans import asked_for
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.errors import BeyondRetention, PlanningError
-from tidegate.pipelines.lake import delta_log
-from tidegate.pipelines.lake.upkeep import compact
+from tidegate.pipelines.lake.upkeep import put_together
 from tidegate.pipelines.location import Location
 from tidegate.pipelines.runtime import retention
 from tidegate.pipelines.runtime.epochs import Asked, Lot, ReleasePlan, stored_plan
@@ -125,7 +125,7 @@ class Kept:
 
     @property
     def there(self) -> list[tuple[int, str]]:
-        rows = delta_log.read(DeltaTable(self.path), "_epoch", "_reason").to_pylist()
+        rows = rows_of(str(self.path))
         return sorted({(row["_epoch"], row["_reason"].removeprefix("unmatched:")) for row in rows})
 
 
@@ -238,7 +238,7 @@ def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Pa
 
 def test_few_rows_are_not_worth_writing_the_others_anew(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
-    compact(kept.path)
+    put_together(kept.path, least=2)
     kept.take(5, reasons=("deleted",), epochs=(1, 2))
     assert kept.remove() == (0, "2 of 12 rows may go, which is not worth writing the rest anew")
     kept.take(6, reasons=("deleted",))
@@ -252,10 +252,10 @@ def test_a_row_without_a_reason_stays(tmp_path: Path) -> None:
         {"_generation": pa.array([1], pa.int32()), "_epoch": [2], "_reason": pa.array([None], pa.string())}
     )
     write_deltalake(str(kept.path), nameless, mode="append")
-    compact(kept.path)
+    put_together(kept.path, least=2)
     kept.take(5, reasons=("key-absent",))
     assert kept.remove() == (8, "")
-    assert delta_log.read(DeltaTable(kept.path), "_reason")["_reason"].null_count == 1
+    assert [row["_reason"] for row in rows_of(str(kept.path))].count(None) == 1
 
 
 def test_where_rows_are_lost_none_goes(tmp_path: Path) -> None:

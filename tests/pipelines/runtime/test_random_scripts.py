@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests import cases
 from tests.cases import at_length
-from tests.oracle.scripts import BUILDS, Join, Map, Script, Statement, Union, drawn
+from tests.oracle.scripts import BUILDS, Join, Map, Script, Statement, Union, Unnest, drawn
 from tests.pipelines.runtime.script_stories import Story, values_of
 from tests.pipelines.watermarks import tables
 from tidegate.pipelines.testing import Harness
@@ -42,11 +42,23 @@ UNIONS = Script(
 AS_IT_COMES = Script(
     (
         Statement("named", Join(Map("a", leaves_out=7), "users"), "p", "block"),
-        Statement("rated", Join(Union(("named", "c", Map("named", 1000, 1))), "rates"), "p"),
-        Statement("late", Join(Union(("named", "b")), "rates", "LEFT ", strict=True, by_view=True), "ts", "publish"),
+        Statement("rated", Join(Union(("named", Unnest("c"), Map("named", 1000, 1))), "rates"), "p"),
+        Statement(
+            "late",
+            Join(Union(("named", Unnest(Unnest("b"), True))), "rates", "LEFT ", strict=True, by_view=True),
+            "ts",
+            "publish",
+        ),
     )
 )
 """A processing-time chain, and held epochs above what is released in event time beside an input that may be idle."""
+UNNESTED = Script(
+    (
+        Statement("named", Join(Unnest(Map("a", leaves_out=7), style="view"), "users")),
+        Statement("rated", Join(Unnest(Unnest("named", True)), "rates", "LEFT ", strict=True), policy="publish"),
+        Statement("every", Join(Map(Unnest("a", True), 1000, 0, 3), "rates"), "p", "block"),
+    )
+)
 JOINED = Script(
     (
         Statement("known", Join(Map("a", leaves_out=7), "users"), "p"),
@@ -58,7 +70,7 @@ JOINED = Script(
     (4, 2, 3, 0, 1),
 )
 """Targets that are joined: they are complete once `users`, which may load late, has flipped."""
-SCRIPTS = {"as it comes": AS_IT_COMES, "unions": UNIONS, "chain": CHAIN, "joined": JOINED}
+SCRIPTS = {"as it comes": AS_IT_COMES, "unnested": UNNESTED, "unions": UNIONS, "chain": CHAIN, "joined": JOINED}
 
 
 def histories() -> Iterator[tuple[str, int]]:

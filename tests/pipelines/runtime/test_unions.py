@@ -1,5 +1,5 @@
-"""UNION ALL as the probe: whatever the order of events, runs and crashes, the rows are those of a plain model, and each
-row of a table is in one place for each branch that takes it."""
+"""UNION ALL and UNNEST as the probe: whatever the order of events, runs and crashes, the rows are those of a plain
+model, and each row of a table is in one place for each branch that takes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.test_chains import AT, BUILDS, WITH, at_ms
 from tidegate.pipelines.errors import GateHeld
+from tidegate.pipelines.runtime.epochs import Asked
 from tidegate.pipelines.runtime.ledger import WhereRowsAre
 from tidegate.pipelines.testing import Harness
 from tidegate.quality_checks.reconcile import reconcile
@@ -75,3 +76,57 @@ def test_what_is_held_of_a_union_is_released_or_discarded_whole(spark: SparkSess
         (6, "discarded"), (26, "discarded"),
     ]  # fmt: skip
     prove(harness)
+
+
+UNNESTED = (
+    BUILDS
+    + "CREATE TABLE sets (id INT, ks ARRAY<ROW<k INT, n INT>>, m MAP<STRING, INT>, ts TIMESTAMP(3), "
+    + f"WATERMARK FOR ts AS ts) {WITH};\n"
+    + "CREATE TABLE t (id INT, k INT, n INT, place INT, u INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, "
+    + f"CONSTRAINT small EXPECT (n < 100) ON VIOLATION QUARANTINE) {WITH};\n"
+    + f"CREATE TABLE entries (id INT, name STRING, v INT, n INT) {WITH};\n"
+    + f"CREATE TABLE below (id INT, n INT, twice INT) {WITH};\n"
+    + "INSERT INTO t SELECT s.id, e.k, e.n, e.place, u.v, s.ts FROM sets AS s CROSS JOIN UNNEST(s.ks) WITH ORDINALITY "
+    + "AS e (k, n, place) JOIN users FOR SYSTEM_TIME AS OF s.ts AS u ON u.k = e.k;\n"
+    + "INSERT INTO entries SELECT id, name, v, k FROM sets LEFT JOIN UNNEST(m) AS e (name, v) ON TRUE "
+    + "LEFT JOIN UNNEST(ks) AS x (k, n) ON TRUE WHERE id > 0 AND COALESCE(v, 1) > 0;\n"
+    + "INSERT INTO below SELECT id, n, o FROM t, UNNEST(ARRAY[n, 2 * n]) AS x (o);\n"
+)
+
+
+def test_each_element_is_published_or_quarantined_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    harness = Harness(UNNESTED, spark, tmp_path)
+
+    def rows(name: str, *columns: str) -> list[tuple[object, ...]]:
+        return sorted((tuple(row[each] for each in columns) for row in harness.published(name)), key=str)
+
+    harness.push("users", [{"k": key, "v": 10 * key, "ts": AT} for key in (1, 2)])
+    made = [{"k": 1, "n": 5}, {"k": 3, "n": 6}, {"k": 2, "n": 700}, {"k": 1, "n": 8}, None]
+    harness.push("sets", [{"id": 1, "ks": made, "m": {"a": 1, "b": 0}, "ts": AT}])
+    harness.push("sets", [{"id": 2, "ks": [], "m": None, "ts": AT}, {"id": 3, "ks": None, "m": {}, "ts": AT}])
+    harness.push("sets", [{"id": 0, "ks": [{"k": 2, "n": 1}], "m": {"a": 1}, "ts": AT}])
+    for name in ("users", "sets"):
+        harness.watermark(name, at_ms(1))
+    harness.advance()
+    harness.run()
+    assert rows("t", "id", "k", "n", "place", "u") == [(0, 2, 1, 1, 20), (1, 1, 5, 1, 10), (1, 1, 8, 4, 10)]
+    assert sorted((row["place"], row["_reason"]) for row in harness.quarantined("t")) == [
+        (2, "unmatched:key-absent@u"), (3, "violated:small"), (5, "unmatched:key-null@u"),
+    ]  # fmt: skip
+    own = [(1, "a", 1, key) for key in (1, 1, 2, 3, None)]
+    assert rows("entries", "id", "name", "v", "n") == [*own, (2, None, None, None), (3, None, None, None)]
+    assert rows("below", "n", "twice") == [(1, 1), (1, 2), (5, 10), (5, 5), (8, 16), (8, 8)]
+    found = reconcile(harness.lake, harness.pipeline, harness.pipeline.insert("t")).rows
+    assert isinstance(found, WhereRowsAre)
+    assert (found.landed, found.further, found.published, found.dropped) == (4, 4, 3, {"where": 2})
+
+    harness.push("users", [{"k": 3, "v": 30, "ts": AT}])
+    harness.advance()
+    harness.runner.out_of_quarantine("t", Asked())
+    harness.run()
+    assert (1, 3, 6, 2, 30) in rows("t", "id", "k", "n", "place", "u")
+    assert [len(harness.published(name)) for name in ("t", "below")] == [4, 8]
+    for insert in harness.pipeline.inserts:
+        assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
+        report = harness.verify(insert.id)
+        assert report.passed, report

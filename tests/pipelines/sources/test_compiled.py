@@ -53,7 +53,7 @@ def test_it_compiles(options):
     ("options", "line", "words"),
     [
         ({"users": "'connector' = 'scripted', 'phases' = 'true'"}, 5, "signals"),
-        ({"users": "'connector' = 'delta'"}, 2, "'path' is missing"),
+        ({"users": "'connector' = 'delta'"}, 2, "no INSERT of this script writes users: write one"),
         ({"users": "'connector' = 'print'"}, 5, "print"),
         ({"clicks": ", 'fields.id.min' = '7', 'fields.id.max' = '6'"}, 3, "greater than its max"),
         ({"clicks": ", 'fields.id.min' = 'x'"}, 3, "no number"),

@@ -14,7 +14,7 @@ from tests.pipelines.sql.connectors import CONNECTORS
 from tidegate.pipelines.sql import Table, compile_script
 from tidegate.pipelines.sql.functions import FUNCTIONS
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.scope import InsertScope, Relation
+from tidegate.pipelines.sql.scope import InsertScope, Relation, value_of
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.dialect import ScriptParser, Tidegate, parse_type, tokenize
@@ -35,7 +35,9 @@ def translated(text: str) -> Value:
     source = Source(text)
     parser = ScriptParser(dialect=Tidegate)
     written = parser.read(source, tokenize(source), parser.scalar)
-    return Translator(source, InsertScope(source, [Relation.of("t", table())], UserFunctions(source))).value(written)
+    columns = {column.name: value_of(column, "t") for column in table().columns}
+    scope = InsertScope(source, [Relation("t", columns, table(), "t", "t")], UserFunctions(source))
+    return Translator(source, scope).value(written)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ CREATE TABLE clicks (id INT, item INT, n BIGINT, r ROW<at TIMESTAMP(3), k INT>, 
 CREATE TABLE plain (id INT, item INT) WITH ('connector' = 'delta', 'path' = '/plain');
 CREATE TABLE made (id INT, a STRING, n BIGINT) WITH ('connector' = 'delta', 'path' = '/made');
 """
+SETS = """CREATE TABLE sets (id INT, tags ARRAY<ROW<name STRING, y BIGINT>>, m MAP<STRING, INT>, r ROW<at TIMESTAMP(3)>,
+    WATERMARK FOR r.at AS r.at) WITH ('connector' = 'delta', 'path' = '/sets');"""
 NOW = "FOR SYSTEM_TIME AS OF c.p"
 INTO = "INSERT INTO made SELECT c.id, u.name, c.n FROM"
 
@@ -85,6 +87,14 @@ SAME: dict[str, tuple[str, str]] = {
         f"{INTO} clicks AS c LEFT JOIN v {NOW} AS u ON c.id = u.id AND u.name <> 'a'",
         "INSERT INTO made SELECT c.id, CASE WHEN u.id IS NOT NULL THEN COALESCE(u.name, 'none') END, c.n"
         f" FROM clicks AS c LEFT JOIN users {NOW} AS u ON c.id = u.id AND COALESCE(u.name, 'none') <> 'a'",
+    ),
+    "UNNEST as a list, its array in a view": (
+        f"{SETS}CREATE VIEW v AS SELECT id AS k, tags AS t, r.at AS at FROM sets WHERE id > 3;"
+        "INSERT INTO made SELECT i, x.name, x.y FROM (SELECT c.k AS i, c.at, x.name, x.y FROM v AS c, UNNEST(c.t) AS x)"
+        " AS x JOIN users FOR SYSTEM_TIME AS OF x.at AS u ON u.id = x.i",
+        f"{SETS}INSERT INTO made WITH v AS (SELECT id AS k, tags AS t, r.at AS at FROM sets WHERE id > 3)"
+        " SELECT c.k, x.name, x.y FROM v AS c CROSS JOIN UNNEST(c.t) AS x (name, y)"
+        " JOIN users FOR SYSTEM_TIME AS OF c.at AS u ON c.k = u.id",
     ),
     "two minus signs of a number are no comment": (
         "CREATE VIEW v AS SELECT id, -1.5 AS n FROM clicks; INSERT INTO made SELECT id, 'a', CAST(-n AS BIGINT) FROM v",
@@ -292,7 +302,8 @@ FOREIGN = [
     "SELECT id, '', 1 FROM clicks ⟦TABLESAMPLE⟧ (10 PERCENT)",
     "SELECT id, '', 1 FROM clicks ⟦LATERAL⟧ VIEW explode(x)",
     "SELECT id, '', 1 FROM ⟦UNNEST⟧(ARRAY[1])",
-    "SELECT id, '', 1 FROM clicks ⟦CROSS⟧ JOIN UNNEST(ARRAY[1])",
+    "SELECT id, '', 1 FROM clicks CROSS JOIN ⟦UNNEST(ARRAY[1])⟧",
+    "SELECT id, '', 1 FROM clicks ⟦RIGHT⟧ JOIN UNNEST(ARRAY[1]) AS x (n) ON TRUE",
     "SELECT id, '', 1 FROM clicks ⟦GROUP⟧ BY id",
     "SELECT id, '', 1 FROM clicks ⟦HAVING⟧ id > 1",
     "SELECT id, '', 1 FROM clicks ⟦WINDOW⟧ w AS (PARTITION BY id)",
@@ -326,6 +337,31 @@ def test_what_nobody_reads_is_refused_at_its_place(query: str, where: str) -> No
     marked = TABLES + script
     assert raised.value.line == marked[: marked.index("⟦")].count("\n") + 1
     assert raised.value.column == script.index("⟦") + 1, str(raised.value)
+
+
+def test_what_unnest_gives() -> None:
+    """Its columns, by their own names or new ones; the time attribute is a field of a ROW still."""
+    pipeline = compiled(
+        f"{SETS}CREATE TABLE all_of (id INT, name STRING, y BIGINT, place INT NOT NULL, k STRING, v INT, o INT)"
+        " WITH ('connector' = 'delta', 'path' = '/all_of');"
+        "INSERT INTO all_of SELECT s.id, x.*, y.* FROM sets AS s JOIN UNNEST(tags) WITH ORDINALITY AS x ON TRUE"
+        " LEFT OUTER JOIN UNNEST(m) WITH ORDINALITY AS y (k, v, o) ON TRUE"
+        " JOIN users FOR SYSTEM_TIME AS OF s.r.at AS u ON u.name = x.name AND u.id = y.v"
+    )
+    (insert,) = pipeline.inserts
+    (branch,) = insert.branches
+    assert (insert.probe, insert.time, insert.where) == ("sets", "event", "`s`.`_kept`")
+    assert [item.expression for item in insert.projections] == [
+        f"`s`.`{name}`" for name in ("id", "name", "y", "ORDINALITY", "k", "v", "o")
+    ]
+    inner, outer = (step.elements for step in branch.steps)
+    assert (inner and (inner.sql, inner.outer), outer and (outer.sql, outer.outer)) == (
+        ("`s`.`tags`", False),
+        ("`s`.`m`", True),
+    )
+    assert [name for name, _ in branch.steps[1].columns] == ["id", "r", "name", "y", "ORDINALITY", "k", "v", "o"]
+    assert dict(branch.steps[0].columns)["name"] == "_element.`name`"
+    assert dict(branch.steps[1].columns)["v"] == "_value"
 
 
 def test_proctime_of_a_build_is_null_where_left_join_has_no_match() -> None:

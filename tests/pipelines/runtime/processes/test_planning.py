@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,7 +83,7 @@ class Log:
 
     def releasing(self) -> ProcessRunner:
         without: Any = None
-        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
+        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None, named=nullcontext)
         own = self.on_lake
         defined = Definitions(own.lake, own.pipeline, {}, lambda: 7)
         return ProcessRunner(own.lake, own.pipeline, own.insert, free, without, lambda: 7, without, defined)
@@ -367,7 +368,7 @@ def test_a_full_disk_is_a_failed_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "epoch 1" in failed.value.where
     monkeypatch.setattr(type(log.lake.watermarks), "append", full)
     with pytest.raises(StepFailed, match="No space left on device") as failed:
-        releasing._made(plan, releasing.commits(plan, staged)[-1])
+        releasing._made(plan, releasing.commits(plan, staged).after[-1])
     assert failed.value.state == "the epoch is published; its watermark is logged with the next run"
 
 

@@ -218,9 +218,9 @@ def test_windows_of_sql_against_plain_python(spark: SparkSession, tmp_path: Path
     ):
         assert added.problems == ()
         assert added.rows.left_out == {reason: rows for reason, rows in left_out.items() if rows}
-        ((output,), (source,)) = added.rows.outputs, added.rows.inputs
+        (((name, output),), (source,)) = added.rows.outputs.items(), added.rows.inputs
         assert (source.landed, source.waiting, added.rows.handled) == (landed, 0, landed - sum(left_out.values()))
-        assert (output.table, bool(output.not_having)) == (target, target == "hopped")
+        assert (name, bool(output.not_having)) == (target, target == "hopped")
         assert output.given == output.published + output.not_having
 
 
