@@ -99,7 +99,7 @@ class Published:
 @dataclass(frozen=True)
 class InsertRunner(InsertOnLake, ABC):
     """The runner of one INSERT, by its kind. Holds its lease while it works. `ready`: the tables that this process has
-    found to be there and as declared."""
+    found to be there and as declared. `untried`: the digests of plans that it has stored and not begun to stage."""
 
     leases: Leases
     spark: Callable[[], SparkSession]
@@ -108,6 +108,7 @@ class InsertRunner(InsertOnLake, ABC):
     definitions: Definitions
     ready: set[Location] = field(default_factory=set)
     environment: Mapping[str, str] = field(default_factory=dict)
+    untried: set[str] = field(default_factory=set)
 
     # --- what its kind decides -----------------------------------------------------------------------------------
 
@@ -402,6 +403,7 @@ class InsertRunner(InsertOnLake, ABC):
                 state="its plan stands, this run released nothing",
                 next_command=STATUS,
             )
+        self.untried.add(plan.digest)
         faults.point("insert.planned", self.insert.id)
         self.definitions.number(self.owner)  # changed by another runner meanwhile, the epoch is that one's to plan
         return plan
@@ -433,6 +435,8 @@ class InsertRunner(InsertOnLake, ABC):
                 next_command=NextCommand("run", does="plans the same rows for the new text"),
             )
         refuse_lost_rows(self.lake, self.spark, plan, self.pipeline)
+        first = plan.digest in self.untried  # so nothing of an attempt lies there, and no folder need be listed
+        self.untried.discard(plan.digest)
         with self._explained(plan, "the epoch is planned, none of it is staged or published; epochs before it stand"):
             row = self.write(plan)
             row = replace(row, beside=[part.made(self.lake, plan) for part in self.commits(plan, row).beside])
@@ -445,7 +449,8 @@ class InsertRunner(InsertOnLake, ABC):
                 next_command=STATUS,
             )
         faults.point("insert.staged", self.insert.id)
-        self.sweep(plan, keep=row.folder)
+        if not first:
+            self.sweep(plan, keep=row.folder)
         return stored
 
     # --- judge ---------------------------------------------------------------------------------------------------

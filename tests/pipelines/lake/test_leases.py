@@ -16,9 +16,9 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.errors import LakeError, LeaseHeld
 from tidegate.pipelines.lake.control import Records
-from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, Leases, Reservation, read_leases
+from tidegate.pipelines.lake.leases import TIME_TO_LIVE_MS, LeaseRow, Leases, Reservation, read_leases
 from tidegate.pipelines.lake.owner_log import OwnerLog, OwnerLogs
-from tidegate.pipelines.lake.records import EpochRow
+from tidegate.pipelines.lake.records import EpochRow, StuckRow
 from tidegate.pipelines.progress import SilentProgress
 
 HOLD = """
@@ -39,7 +39,7 @@ import os, signal
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.owner_log import OwnerLog
-from tidegate.pipelines.lake.records import EpochRow
+from tidegate.pipelines.lake.records import EpochRow, StuckRow
 
 def asleep(self, *given, put=OwnerLog.put):
     OwnerLog.put = put
@@ -134,6 +134,22 @@ def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypat
     with pytest.raises(LeaseHeld, match="being worked on"):
         there.acquire("clicks")
     assert [row.epoch for row in Records(logs, EpochRow).rows("clicks")] == [1]
+
+
+def test_who_has_no_lease_may_say_why_it_is_stuck_and_disturbs_nobody(tmp_path: Path) -> None:
+    logs, others = OwnerLogs(tmp_path), OwnerLogs(tmp_path)
+    holder, refused = Leases(logs, label="at work"), Leases(others, label="refused")
+    holder.acquire("clicks")
+    with pytest.raises(LeaseHeld, match="at work"):
+        refused.acquire("clicks")
+    for epoch in (1, 2):
+        row = StuckRow("clicks", 1, epoch, 0, 0, False, "LeaseHeld", "clicks is being worked on")
+        assert Records(others, StuckRow).append([row], application="stuck", version=epoch, guarded=False)
+        record(logs, epoch)
+    holder.require("clicks")
+    assert [row.label for row in Records(others, LeaseRow).rows("clicks")] == ["at work"]
+    assert [row.epoch for row in Records(others, EpochRow).rows("clicks")] == [1, 2]
+    assert Records(logs, StuckRow).last("clicks").what == "clicks is being worked on"
 
 
 def test_a_process_that_slept_in_a_commit_does_not_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

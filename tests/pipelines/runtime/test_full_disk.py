@@ -67,6 +67,63 @@ with Runner(compile_script(open(sys.argv[1]).read()), lake, spark=spark_session)
     for point in points:
         attempt(point)
 """
+EVERY_COMMAND = """
+import json, os, random, sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from tests.pipelines.runtime.plays import places_of
+from tests.pipelines.runtime.test_power_cuts import Story
+from tidegate.pipelines.errors import GateHeld, TidegateError
+from tidegate.pipelines.testing import spark_session
+
+root, policy, chance = Path(sys.argv[1]), sys.argv[2], random.Random(int(sys.argv[3]))
+filler, sync, syncs = root / "filler", os.fsync, iter(())
+
+def fill():
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+
+def fsync(opened):
+    # full from the sync on at which these run out, until the command has ended
+    if os.readlink(f"/proc/self/fd/{opened}").startswith(f"{root}/") and next(syncs, None) is None:
+        filler.exists() or fill()
+    sync(opened)
+
+os.fsync = fsync
+spark = spark_session()
+story = Story(spark, root, policy)
+story.rate("EUR", 1, 0)
+story.rate("USD", 2, 0)
+story.push(chance)
+for command, step in story.commands(chance):
+    for allowed in range(200):
+        syncs, errors = iter(range(allowed)), []
+        try:
+            with suppress(GateHeld):
+                step()
+        except TidegateError as error:
+            errors.append(error)
+        full = filler.exists()
+        filler.unlink(missing_ok=True)
+        if not errors:
+            break
+        assert full and errors[0].next_command, errors
+        assert "o space" in errors[0].what, errors
+    print(json.dumps({"command": command, "full": allowed}), flush=True)
+syncs = iter(range(1 << 30))
+with suppress(GateHeld):
+    story.harness.advance()
+while story.harness.runner.held(story.insert):
+    story.harness.runner.resolve_held(story.insert, on_unmatched="quarantine")
+    with suppress(GateHeld):
+        story.harness.advance()
+assert story.items(story.harness) == Counter(range(1, story.pushed + 1))
+places_of(story.harness)
+"""
 FROM_MYSQL = """
 CREATE TABLE user_info (user_id INT PRIMARY KEY NOT ENFORCED, note STRING) WITH ({options});
 CREATE TABLE click_event (user_id INT, proctime AS PROCTIME()) WITH (
@@ -98,10 +155,10 @@ _MAKES = ("source.planned", "source.watermarked", "insert.planned")
 """What comes next is made for all epochs, and not for one: the table, the lease of the INSERT, the target."""
 
 
-def reported_on_a_small_disk(lake: Path, *steps: str) -> list[dict[str, Any]]:
-    """What commands print whose lake lies on a disk of 3 MB, until one of them makes it larger."""
+def reported_on_a_small_disk(lake: Path, *steps: str, megabytes: int = 3) -> list[dict[str, Any]]:
+    """What commands print whose lake lies on a disk of this size, until one of them makes it larger."""
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    script = " && ".join([f"mount -t tmpfs -o size=3m none '{lake}'", *steps])
+    script = " && ".join([f"mount -t tmpfs -o size={megabytes}m none '{lake}'", *steps])
     done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return list(map(json.loads, done.stdout.splitlines()))
@@ -132,6 +189,21 @@ def test_a_full_disk_is_reported_wherever_it_happens_and_the_next_run_goes_on(tm
         owner = "enriched" if report["point"] in _OF_INSERT else "click_event"
         assert owner in report["what"], report
     assert last == {"point": None, "published": 1000}
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("jvm")
+@pytest.mark.parametrize(("policy", "seed"), [("quarantine", 1), ("block", 2)])
+def test_every_command_goes_on_after_a_disk_that_was_full_at_any_of_its_syncs(
+    tmp_path: Path, policy: str, seed: int
+) -> None:
+    script, lake = tmp_path / "every.py", tmp_path / "lake"
+    script.write_text(EVERY_COMMAND)
+    lake.mkdir()
+    python = f"PYTHONPATH='{Path(__file__).parents[3]}' '{sys.executable}' '{script}' '{lake}' {policy} {seed}"
+    found = {step["command"]: step["full"] for step in reported_on_a_small_disk(lake, python, megabytes=200)}
+    assert found["run"] > 5
+    assert found["rates"] > 2
 
 
 @pytest.mark.thorough

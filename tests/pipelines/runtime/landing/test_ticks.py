@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -222,6 +225,33 @@ def versions(lake: Lake) -> Counter[str]:
     return Counter({name: DeltaTable(lake.root / name).version() + 1 for name in logs - {"completeness"}})
 
 
+def files(lake: Lake) -> set[Path]:
+    """The files of the tables that `versions` counts, but for checkpoints, which come with every tenth commit."""
+    root, others = Path(lake.root), ("_scratch", "_quality", "completeness")
+    found = {file.relative_to(root) for file in root.rglob("*") if file.is_file() and "checkpoint" not in file.name}
+    return {file for file in found if file.parts[0] not in others and file.parts[:2] != ("_control", "runners")}
+
+
+@contextmanager
+def listings(lake: Lake) -> Iterator[list[str]]:
+    """The folders of a lake that are listed meanwhile, but for two whose numbers of files are bounded."""
+    found = list[str]()
+
+    def noted(listing: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any, **more: Any) -> Any:
+            if str(lake.root) in str(given) and not any(f"/{own}/" in str(given) for own in ("_scratch", "_quality")):
+                found.append(str(given))
+            return listing(*given, **more)
+
+        return watched
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("scandir", "listdir"):
+            patched.setattr(os, name, noted(getattr(os, name)))
+        patched.setattr(DeltaTable, "__init__", noted(DeltaTable.__init__))  # lists a log
+        yield found
+
+
 def documented() -> list[tuple[str, int, int]]:
     """By table, the commits of a source table and of an INSERT in an ordinary tick, as docs/lake.md lists them."""
     text = (Path(__file__).parents[4] / "docs" / "lake.md").read_text()
@@ -245,10 +275,17 @@ def test_an_ordinary_tick_runs_a_job_for_landing_and_one_an_insert(spark: SparkS
     for second in (1, 2):
         news(second)
         loop.run(max_ticks=1)
-    before = versions(harness.lake)
+    before, there = versions(harness.lake), files(harness.lake)
     news(3)
-    jobs = jobs_of(spark, lambda: loop.run(max_ticks=1))
+    with listings(harness.lake) as listed:
+        jobs = jobs_of(spark, lambda: loop.run(max_ticks=1))
     assert len(jobs) == 1 + len(INSERTS), jobs
+    assert listed == []
+    made = files(harness.lake) - there
+    written = [file for file in made if file.suffix == ".parquet" and file.parts[0] != "_control"]
+    assert len(written) >= 2 + len(INSERTS)  # rows: one file a task
+    # With one task each, two sources and an INSERT make 20 files.
+    assert len(made) - len(written) == 2 * 5 + len(INSERTS) * 7
     expected: Counter[str] = Counter()
     for name, source, insert in documented():
         for count, owners in ((source, ("users", "clicks")), (insert, INSERTS)):
