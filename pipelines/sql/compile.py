@@ -96,9 +96,12 @@ def keyed_joins(pipeline: Pipeline, insert: Insert) -> tuple[KeyedJoin, ...]:
 
 
 def _keyed(pipeline: Pipeline, insert: Insert, join: Join) -> KeyedJoin:
-    own = f"{quoted(insert.probe_alias)}."
-    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
-    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    entries = [
+        (insert.probe_alias, each.name, each.name) for each in insert.probe_table(pipeline.tables).stored_columns
+    ]
+    entries += [(each.alias, each.column, each.stored) for each in insert.entries]
+    names = {f"{quoted(alias)}.{quoted(column)}": stored for alias, column, stored in entries}
+    plain = {key.column: names[key.probe] for key in join.keys if key.probe in names}
     types = {column.name: column.spark_type for column in pipeline.table(join.build).stored_columns}
     whole = len(plain) == len(join.keys)
     return KeyedJoin(insert.probe, join.build, join.alias, join.time, plain if whole else {}, types if whole else {})

@@ -83,8 +83,9 @@ def leaves(node: Node) -> list[tuple[str, tuple[Node, ...]]]:
 
 
 def joins(node: Node) -> list[Join]:
-    """The joins of a tree, in order. None is below a UNION ALL."""
-    return [each for each in leaves(node)[0][1] if isinstance(each, Join)]
+    """The joins of a tree, each once."""
+    found = {id(each): each for _, path in leaves(node) for each in path if isinstance(each, Join)}
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -117,39 +118,24 @@ class Statement:
     def united(self) -> bool:
         return any(isinstance(node, Union) for node in leaves(self.tree)[0][1])
 
-    def entry(self, number: int, row: Row) -> Row | None:
-        """A row of a branch's table as a row of the union; None where a WHERE below it leaves it out."""
-        path = leaves(self.tree)[number][1]
-        last = max((place for place, node in enumerate(path) if isinstance(node, Union)), default=0)
-        for node in path[:last]:
-            if isinstance(node, Map):
-                if not node.keeps(row):
-                    return None
-                row = node.made(row)
-        return row
-
     def mapped(self, number: int, row: Row) -> Row | None:
-        """An `entry` as far as no build is needed; None where WHERE leaves it out."""
-        for node in self._behind(number):
+        """A row of a branch's table as far as no build is needed; None where WHERE leaves it out."""
+        for node in leaves(self.tree)[number][1]:
             if isinstance(node, Map):
                 if not node.keeps(row):
                     return None
                 row = node.made(row)
         return row
-
-    def _behind(self, number: int) -> tuple[Node, ...]:
-        """The nodes behind the union, if there is one."""
-        path = leaves(self.tree)[number][1]
-        return path[max((place + 1 for place, node in enumerate(path) if isinstance(node, Union)), default=0) :]
 
     def result(self, number: int, row: Row, found: Callable[[str, Row], int | None], policy: str) -> Row | str:
-        """What becomes of an `entry`: a row, "dropped", or "quarantined"; by the version that a build has for a row."""
+        """What becomes of a row of a branch's table: a row, "dropped", or "quarantined"; by the version that a build
+        has for a row."""
         if self.mapped(number, row) is None:  # WHERE on the probe's row alone is tested first
             return "dropped"
         if self.in_event_time and row.ts is None:
             return "quarantined"
         left_out = False
-        for node in self._behind(number):
+        for node in leaves(self.tree)[number][1]:
             if isinstance(node, Map):
                 row = node.made(row)
             elif isinstance(node, Join):
@@ -265,11 +251,23 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
         leaves_out = chance.choice([0, 0, 3, 7])
         return Map(of, chance.choice([0, 1000, 2000]), chance.choice([0, 0, 1]), leaves_out, styled())
 
+    def joined(of: Node) -> Join:
+        return Join(
+            mapped(of) if chance.random() < 0.2 else of,
+            chance.choice(BUILDS),
+            chance.choice(["", "LEFT "]),
+            strict=chance.random() < 0.25,
+            by_view=chance.random() < 0.5,
+            leaves_out=chance.random() < 0.25,
+            style=styled(),
+        )
+
     def rows(deep: int = 0) -> Node:
         """Rows of one or several tables, of the newest targets above all."""
         part = deep and chance.random() < 0.3
         if deep < 2 and not part and chance.random() < 0.45 - 0.2 * deep:
-            first, *more = [rows(deep + 1) for _ in range(chance.randint(2, 3))]
+            parts = [rows(deep + 1) for _ in range(chance.randint(2, 3))]
+            first, *more = [joined(part) if chance.random() < 0.3 else part for part in parts]
             first = first.of[0] if isinstance(first, Union) else first  # in brackets, it would stand in front
             if chance.random() < 0.3:
                 more.append(mapped(leaves(first)[0][0]))
@@ -286,15 +284,7 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
             has_time = all(timed[table] for table, _ in leaves(tree))
             time = "ts" if has_time and (calm or chance.random() < 0.6) else "p"
             for _ in range(chance.choice([0, 1, 1, 1, 2])):
-                tree = Join(
-                    mapped(tree) if chance.random() < 0.2 else tree,
-                    chance.choice(BUILDS),
-                    chance.choice(["", "LEFT "]),
-                    strict=chance.random() < 0.25,
-                    by_view=chance.random() < 0.5,
-                    leaves_out=chance.random() < 0.25,
-                    style=styled(),
-                )
+                tree = joined(tree)
             if chance.random() < 0.15 and not isinstance(tree, str):
                 tree = mapped(tree)
             policy = chance.choice(["quarantine", "publish", "quarantine" if calm else "block"])

@@ -33,10 +33,10 @@ class Landed(NamedTuple):
 
 @dataclass
 class Fate:
-    """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
-    `entry`: the row that was taken; None where a branch's WHERE left it out."""
+    """What has become of a row in a statement: the epoch that took it last, and its result there
+    (`Statement.result`)."""
 
-    entry: Row | None
+    row: Row
     number: int
     epoch: int = 0
     result: Row | str = "dropped"
@@ -65,15 +65,13 @@ class Model:
             quarantined = [each for each in quarantined if each not in gone]
             for fate in self._taken(statement, plan, fates):
                 again, fate.epoch = bool(fate.epoch), plan.epoch
-                if fate.entry is None:
-                    continue
                 if not again:
-                    self.first[statement.target].append((plan.epoch, fate.entry))
+                    self.first[statement.target].append((plan.epoch, fate.row))
                 fate.result = self._result(statement, plan, fate)
                 if isinstance(fate.result, Row):
-                    fate.result = fate.result._replace(late=fate.entry.late or plan.out_of_quarantine)
+                    fate.result = fate.result._replace(late=fate.row.late or plan.out_of_quarantine)
                 elif fate.result == "quarantined":
-                    kept = statement.mapped(fate.number, fate.entry)
+                    kept = statement.mapped(fate.number, fate.row)
                     assert kept is not None
                     quarantined.append((plan.epoch, kept))
         self.quarantined[statement.target] = quarantined
@@ -93,12 +91,12 @@ class Model:
             for epoch, row, key in self.rows[table]:
                 due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
                 if due and (number, *key) not in fates:
-                    yield fates.setdefault((number, *key), Fate(statement.entry(number, row), number))
+                    yield fates.setdefault((number, *key), Fate(row, number))
 
     @staticmethod
     def _may_match(plan: ReleasePlan, fate: Fate) -> bool:
         """Whether a quarantined row could ever be published: in event time, one without a time cannot."""
-        return fate.entry is not None and (plan.bounds is None or fate.entry.ts is not None)
+        return plan.bounds is None or fate.row.ts is not None
 
     def _due(self, plan: ReleasePlan, row: Row) -> bool:
         """Whether a row's time has come."""
@@ -119,8 +117,7 @@ class Model:
                 versions = sorted((each for each in versions if each.ts <= (row.ts or 0)), key=lambda each: each.ts)
             return versions[-1].v if versions and not versions[-1].deleted else None
 
-        assert fate.entry is not None
-        result = statement.result(fate.number, fate.entry, found, plan.on_unmatched)
+        result = statement.result(fate.number, fate.row, found, plan.on_unmatched)
         return "quarantined" if plan.discards and result != "dropped" else result
 
     def counted(self, statement: Statement, reached: Mapping[int, int]) -> list[tuple[int, int, int, int]]:

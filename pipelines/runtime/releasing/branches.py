@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import called_where
+from tidegate.pipelines.joins.task import FIRST_SEQ
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.tree import KEPT, Branch
 from tidegate.pipelines.syntax.types import quoted, spark_string
@@ -31,8 +32,9 @@ def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant
         "_epoch": "_epoch",
         "_split": f"concat({spark_string(insert.splits_of(number))}, _split)",
         "_offset": "_offset",
-        "_rowtime": "_rowtime" if united.watermark else "CAST(NULL AS TIMESTAMP)",
+        "_rowtime": "_rowtime" if united.watermark or insert.time == "event" else "CAST(NULL AS TIMESTAMP)",
         "_instant": f"timestamp_millis({instant}L)",
+        **({FIRST_SEQ: FIRST_SEQ} if FIRST_SEQ in rows.columns else {}),
         KEPT: "true",
     }
     rows = rows.selectExpr(

@@ -9,7 +9,7 @@ from tidegate.pipelines.connectors.spec import never_signalling, ways_out
 from tidegate.pipelines.connectors.table import Table, WatermarkSpec
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.roles import read_back
-from tidegate.pipelines.sql.tree import Declared, Union
+from tidegate.pipelines.sql.tree import Declared
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
 from tidegate.pipelines.syntax.types import quoted
@@ -114,19 +114,16 @@ class Chains:
                 return f"{of} has windows, and cannot be a build side yet: nothing says when it is complete", read_back(
                     name
                 )
-            scan = writer.tree.scan
-            if isinstance(scan, Union):
-                of = name if table == name else f"{table}, which {name} is made of,"
-                return f"{of} is the target of a UNION ALL, and cannot be a build side yet", read_back(name)
-            source = scan.declared
-            if not source.is_target and never_signalling(source.spec, source.table.options):
-                ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
+            for source in [leaf.declared for leaf in writer.tree.scan.leaves]:
                 of = source.table.name
-                what = (
-                    f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when it is "
-                )
-                return f"{what}over", f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
-            above.append(source.table.name)
+                if not source.is_target and never_signalling(source.spec, source.table.options):
+                    ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
+                    what = (
+                        f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when "
+                        "it is over"
+                    )
+                    return what, f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
+                above.append(of)
         return None
 
 
