@@ -209,7 +209,7 @@ def _of_insert(on: OnLake, insert: Insert, lineage: dg.TableColumnLineage) -> di
     return {
         LAKE: str(on.lake.root),
         INSERT: insert.id,
-        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(on.pipeline, insert)]),
+        JOINS: dg.MetadataValue.json([asdict(join) for join in keyed_joins(on.pipeline, insert, on.lake.target_path)]),
         "dagster/column_lineage": lineage,
     }
 

@@ -83,6 +83,8 @@ class ConnectorSpec:
         start_options: its options that say where a table begins, if it can begin at a time (`PlanRequest.start_at`).
         comparable: the source's table can be read again beside its log, to be compared with the changelog
             (`Comparable`).
+        ordered_by_split: whether the order of a build's versions is known within a split alone, so that each row that
+            lands in one is checked for its key in another.
     """
 
     name: str
@@ -104,6 +106,7 @@ class ConnectorSpec:
     phases: Callable[[Mapping[str, str]], bool] = lambda options: False
     signals: Callable[[Mapping[str, str]], bool] = lambda options: False
     updates: Callable[[Mapping[str, str]], bool] = lambda options: False
+    ordered_by_split: Callable[[Mapping[str, str]], bool] = lambda options: False
     comparable: Callable[[Mapping[str, str]], bool] = lambda options: False
     parts: Callable[[Mapping[str, str]], Sequence[str]] = lambda options: ()
     check: Callable[[Table], Sequence[str]] = lambda table: ()

@@ -5,8 +5,8 @@ writers one gets the version. delta-rs does the same, but lists the log before a
 files only checks whether the name is taken, and excludes other writers inside its own JVM alone. Writer features that
 are not known here are left to delta-rs.
 
-A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: a new table and the checkpoint of
-a table that others may write too it writes apart, and they are put here; what else it commits is synced then.
+A commit is durable when it is made (`pipelines/location.py`). delta-rs syncs nothing: what it commits, and the
+checkpoint of a table that others may write too, it writes apart, and they are put here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake.by_name import (
     MOST,
-    VERSIONED,
     TableState,
     checkpoint_of,
     file_of,
@@ -69,6 +68,9 @@ CHECKPOINT_EVERY = "100"
 
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """The errors of a file system that has no hard links."""
+
+
+_CLEANED = "{} went on past version {} and was cleaned up"
 
 
 @dataclass(frozen=True)
@@ -124,20 +126,38 @@ def create(root: Address, *, mode: Literal["ignore", "overwrite"] = "ignore", **
         by_delta_rs(root, lambda apart: DeltaTable.create(apart, mode=mode, **how))
 
 
-def by_delta_rs(root: Address, step: Callable[[str], object]) -> None:
-    """Make the commit that `step` makes by delta-rs at an address. A table's first one it makes apart, and it is put
-    here; a later one is synced once it is there. Raises CommitFailedError where another writer is faster, and what
-    `step` does."""
+def by_delta_rs(root: Address, step: Callable[[str], object], version: int | None = None) -> None:
+    """Make the commit that `step` makes by delta-rs at an address, after a `version` (None: the newest one): it is made
+    apart, on the log alone, and put here, so that it is whole or not there. On a storage without links it is made in
+    place, and synced then. `step` writes no file of rows. Raises CommitFailedError where another writer is faster, and
+    what `step` does."""
     folder = Location(root) / "_delta_log"
-    if not any(folder.listed()):
+    if version is None:
+        version = DeltaTable(str(root)).version() if DeltaTable.is_deltatable(str(root)) else -1
+    if version < 0:
         folder.make()
-        with _apart(folder, -1) as apart:
+    followed = version >= 0 and seen(folder, version) is not None  # others keep a checkpoint alone
+    with _apart(folder, version) as apart:
+        try:
             step(str(apart))
-            first = file_of(apart / "_delta_log", 0).read()
-        if _put(folder, 0, first.replace(f"file://{apart}".encode(), f"file://{Location(root)}".encode())):
+        except DeltaError as error:
+            if followed and seen(folder, version) is None:
+                raise CommitFailedError(_CLEANED.format(folder, version)) from error
+            raise
+        log_apart = apart / "_delta_log"
+        made, checkpointed = file_of(log_apart, version + 1), checkpoint_of(log_apart, version + 1)
+        if not made.is_there():  # there was nothing to do
             return
-    step(str(root))
-    _noted(folder)
+        written = made.read().replace(f"file://{apart}".encode(), f"file://{Location(root)}".encode())
+        if not _put(folder, version + 1, written):
+            step(str(root))
+            return _noted(folder)
+        if followed:
+            _require_last(folder, version)
+        if checkpointed.is_there():
+            content, hint = checkpointed.read(), (log_apart / "_last_checkpoint").read()
+            checkpoint(Location(root), version + 1, lambda: (content, hint))
+    return None
 
 
 def _put(folder: Location, version: int, commit: bytes) -> bool:
@@ -166,7 +186,7 @@ def _require_last(folder: Location, version: int) -> None:
     cleaned up meanwhile, so the one after it had been there before, and went too."""
     if seen(folder, version) is None:
         file_of(folder, version + 1).delete()
-        raise CommitFailedError(f"{folder} went on past version {version} and was cleaned up")
+        raise CommitFailedError(_CLEANED.format(folder, version))
 
 
 def until_committed(step: Callable[..., T], *given: Any, attempts: int, wait: float = 0.001, most: float = 0.2) -> T:
@@ -236,7 +256,7 @@ def _by_names(folder: Location, version: int) -> list[Location] | None:
         last = last_checkpoint(folder)
     except (ValueError, KeyError, TypeError):  # it names one that is gone
         return None
-    first = 0 if last is None else last + 1
+    first = last or 0  # of a checkpoint its commit too: delta-rs looks at the one that it goes on from
     needed = [] if last is None else [checkpoint_of(folder, last)]
     needed += [file_of(folder, each) for each in range(first, min(version, first + MOST) + 1)]
     return needed if version <= first + MOST and all(map(Location.is_there, needed)) else None
@@ -244,8 +264,12 @@ def _by_names(folder: Location, version: int) -> list[Location] | None:
 
 def _listed(folder: Location, version: int) -> list[Location]:
     """The same by a listing: all that the log has up to a version."""
-    names = [entry for piece in folder.listed() for entry in piece if VERSIONED.fullmatch(entry.name)]
-    return [entry.location for entry in names if int(entry.name[:20]) <= version]
+    names = [entry for piece in folder.listed() for entry in piece]
+    return [
+        entry.location
+        for entry in names
+        if entry.name == "_sidecars" or (entry.name[:20].isdigit() and int(entry.name[:20]) <= version)
+    ]
 
 
 def _writable(table: TableState) -> bool:
@@ -339,12 +363,12 @@ def _by_delta_rs(
     marks: Mapping[str, int],
     note: str | None,
 ) -> None:
-    delta = DeltaTable(str(root))
-    if delta.version() != table.version():
-        raise CommitFailedError(f"{root} has gone on from version {table.version()} to {delta.version()}")
-    folder, now = Location(root) / "_delta_log", system_clock()
-    was_there = seen(folder, delta.version()) is not None  # others keep a checkpoint alone
-    try:
+    now = system_clock()
+
+    def make(at: str) -> None:
+        delta = DeltaTable(at)
+        if delta.version() != table.version():
+            raise CommitFailedError(f"{root} has gone on from version {table.version()} to {delta.version()}")
         delta.create_write_transaction(
             [
                 action
@@ -368,7 +392,5 @@ def _by_delta_rs(
             ),
             post_commithook_properties=NO_CLEANING,
         )
-    finally:
-        if was_there:
-            _require_last(folder, table.version())
-    _noted(folder)
+
+    by_delta_rs(root, make, table.version())

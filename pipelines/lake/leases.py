@@ -20,8 +20,8 @@ import socket
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, sleep
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import remedy
-from tidegate.pipelines.errors import LakeError, LeaseHeld
+from tidegate.pipelines.errors import LakeError, LeaseHeld, TidegateError
 from tidegate.pipelines.lake import delta_log
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.owner_log import OwnerLogs
@@ -209,6 +209,17 @@ class Leases:
                 self._lost[owner] = LeaseHeld(owner, self._standing(last).describe())
             if owner in self._lost:
                 raise self._lost[owner]
+
+    @contextmanager
+    def named(self, owner: str) -> Iterator[None]:
+        """Raise LeaseHeld in place of what fails inside the block because another runner has taken the lease: it has
+        removed the files of this one's attempt, for example."""
+        try:
+            yield
+        except TidegateError:
+            with suppress(*delta_log.unreadable(), LakeError):
+                self.require(owner)
+            raise
 
     def wait_for(self, owners: Iterable[str], seconds: float, progress: Progress) -> None:
         """Take the leases of `owners`, one after another in the order of their names, and wait for those that others

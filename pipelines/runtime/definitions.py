@@ -17,13 +17,14 @@ from typing import Any
 from tidegate.pipelines.clock import Clock, system_clock
 from tidegate.pipelines.commands import STATUS, Advised, NextCommand, advice, both
 from tidegate.pipelines.connectors.options import field_option
-from tidegate.pipelines.connectors.table import Table, require_variables
+from tidegate.pipelines.connectors.table import BOTH, Table, require_variables
 from tidegate.pipelines.errors import ConcurrentRun, LeaseHeld, TidegateError
 from tidegate.pipelines.generations import insert_of, insert_owner, statement_name
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.both_roles import keys_of_probe, retention_of, why_not_both
 from tidegate.pipelines.runtime.differences import (
     ELSEWHERE,
     NOT_THERE,
@@ -33,6 +34,7 @@ from tidegate.pipelines.runtime.differences import (
     holds_more,
     may_change,
     named,
+    not_null,
     read_back,
     reordered,
     unlike,
@@ -123,7 +125,8 @@ class Definitions:
         released = {item.table for plan in newest_plans(self.lake) for item in plan.takes}
         anew = [name for name in self.pipeline.tables if name in owners and name not in {*released, *resnapshot}]
         if not owners or set(anew) != owners:
-            return []
+            both_roles = dict.fromkeys(item.owner for item in found if item.refused and item.what == "role")
+            return [advice(f"declare {name} once more under another name, and use that one") for name in both_roles]
         left = [item for item in self.differences([*resnapshot, *anew]) if item.refused]
         command = NextCommand("run", tuple(word for name in anew for word in ("--resnapshot", name)))
         if not left:
@@ -148,6 +151,8 @@ class Definitions:
         if stored is None or self.lake.epochs.last(owner) is None:
             return
         found = compared(owner, stored.form, form)
+        if (option := retention_of(table)) is not None:
+            found.append(Difference(owner, f"option {option}", f"{BOTH}: no row may go", table.options[option], True))
         fresh = bool(found) and self.never_landed(owner)
         for item in self._judged(table, found, anew):
             yield replace(item, refused=item.refused and not fresh)
@@ -158,6 +163,9 @@ class Definitions:
         empty = anew or (bool(found) and self._stores_nothing(owner))
         untouched = empty and not anew and self._committed(owner) <= 0
         first = bool(found) and self._committed(owner) < 0 and self.never_landed(owner)
+        keyed = frozenset[str]()
+        if {(item.what, item.lake) for item in found} >= {("role", "probe"), ("primary key", NOT_THERE)}:
+            keyed = keys_of_probe(self.lake, table)
         for item in found:
             new_column = item.of_column and item.lake == NOT_THERE
             # Of a format whose columns go by their place, a new column is another order as well.
@@ -171,6 +179,11 @@ class Definitions:
             goes_on = goes_on or (item.what == "watermark" and untouched) or holds_more(item, table)
             goes_on = goes_on or (item.what == "source path" and self._is_there(item, table))
             goes_on = goes_on or (item.of_start and anew)
+            goes_on = goes_on or (item.what == "primary key" and bool(keyed))
+            goes_on = goes_on or (item.of_column and item.what.removeprefix("columns ") in keyed and not_null(item))
+            if item.what == "role":
+                why = why_not_both(self.lake, table, item.lake, anew=anew)
+                goes_on, item = why is None, replace(item, script=", and ".join(filter(None, [item.script, why])))
             yield replace(item, refused=not (goes_on or item.changeable))
 
     def _is_there(self, item: Difference, table: Table) -> bool:

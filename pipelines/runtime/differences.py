@@ -32,6 +32,8 @@ NOT_THERE = "nothing"
 ELSEWHERE = ", where it is not"
 """How a difference ends whose table was published to and does not lie at the script's path."""
 
+NOT_NULL = " NOT NULL"
+
 _SPARK = {
     "integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT", "string": "STRING", "double": "DOUBLE",
     "float": "FLOAT", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ",
@@ -111,12 +113,19 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
+def not_null(item: Difference) -> bool:
+    """Whether a column of a source is declared NOT NULL, and nothing else of it is another."""
+    return item.script.replace(NOT_NULL, "", 1) == item.lake
+
+
 def of_values(form: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a table's form that decide the values which are stored for the same input. By what path the input is
-    reached decides none: another path is taken up only if it leads to what was read."""
-    parts = {name: part for name, part in form.items() if name not in _TAKEN_UP}
+    reached decides none: another path is taken up only if it leads to what was read. Nor do the role, a key and
+    NOT NULL: they are taken up only if the rows are stored alike, and fit."""
+    parts = {name: part for name, part in form.items() if name not in (*_TAKEN_UP, "role", "primary key")}
+    parts["columns"] = {name: written.replace(NOT_NULL, "") for name, written in parts.get("columns", {}).items()}
     parts["source"] = {name: value for name, value in (parts.get("source") or {}).items() if name != "path"}
-    types = {name: _plain_type(written) for name, written in parts.get("columns", {}).items()}
+    types = {name: _plain_type(written) for name, written in parts["columns"].items()}
     longest = {name: f"{_unlimited(of)}{field}" for name, (of, field) in types.items() if of is not None}
     return {**parts, "columns": {**parts["columns"], **longest}} if longest else parts
 

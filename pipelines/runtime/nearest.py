@@ -30,7 +30,7 @@ MOST_INDEXED = 5_000_000
 """How many versions are indexed for an answer at most, some seconds' work: callers have other things to do."""
 MOST_EXAMINED = 100_000
 """How many rows are searched for keys: one key may have most of them."""
-_OPS = {"r": "read by the snapshot", "c": "inserted", "u": "updated", "d": "deleted"}
+_OPS = {"r": "read by the snapshot", "c": "inserted", "+": "inserted", "u": "updated", "d": "deleted"}
 _AT = "_at"
 """The column with a row's number."""
 
@@ -65,7 +65,7 @@ def nearest_of_rows(
 ) -> Iterator[MissedKey | None]:
     """For each quarantined row its nearest version; None if it had a match, or its key cannot be known. Each epoch's
     rows are looked up together."""
-    joins = keyed_joins(pipeline, insert)
+    joins = keyed_joins(pipeline, insert, lake.target_path)
     for _, group in groupby(rows, key=lambda row: row.group.epoch):
         own = list(group)
         columns = {name: pa.array([row.place[name] for row in own]) for name in PROBE_PLACE}
@@ -103,15 +103,16 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
     for name in columns:
         found = found.append_column(name, pc.struct_field(found[PROBE], name))  # type: ignore[attr-defined]
     found = found.drop_columns([PROBE])
-    return _timed(lake, plan, found) if any(join.time == "event" for join in joins) else found
+    return _timed(lake, joins, plan, found) if any(join.time == "event" for join in joins) else found
 
 
-def _timed(lake: Lake, plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
+def _timed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
     """The rows with the time of the landed row that each of them is; None if they are gone."""
     found = list[pa.Table]()
     for number, item in enumerate(plan.branches, 1):
         begin = f"{number} {item.table}/" if len(plan.branches) > 1 else ""
-        own, table = rows.filter(pc.starts_with(rows["_split"], begin)), Stream(lake, item.table).table  # type: ignore[attr-defined]
+        own = rows.filter(pc.starts_with(rows["_split"], begin))  # type: ignore[attr-defined]
+        table = _stream(lake, joins, item.table).table
         if table is None or not own.num_rows:
             continue
         epochs = own["_probe_epoch"].unique().to_pylist()
@@ -131,6 +132,12 @@ def _timed(lake: Lake, plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
             landed = landed.set_column(landed.schema.get_field_index("_split"), "_split", splits)
             found.append(own.join(landed, list(PROBE_PLACE), join_type="inner"))
     return pa.concat_tables(found).sort_by(_AT) if found else None
+
+
+def _stream(lake: Lake, joins: Sequence[KeyedJoin], name: str) -> Stream:
+    """A table that some joins of an INSERT read."""
+    target = next((join.targets[name] for join in joins if name in join.targets), None)
+    return Stream(lake, name, None if target is None else Location(target))
 
 
 def _of_join(rows: pa.Table, join: KeyedJoin) -> pa.Table:
@@ -173,10 +180,9 @@ def _nearest(lake: Lake, join: KeyedJoin, pin: Pin | None, rows: pa.Table) -> li
     if not join.types or pin is None:
         return ["not looked for: the join's key is an expression"] * rows.num_rows
     try:
-        indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation)
-        newest = Stream(lake, join.build).generation(pin.generation).last
-        if newest is not None and lake.epochs.last(join.build) is None:
-            return [f"not looked for: {join.build} is the target of another INSERT"] * rows.num_rows
+        stream = _stream(lake, [join], join.build)
+        indexed = Indexed(lake, join.build, tuple(join.keys), join.types, pin.generation, output=stream.output)
+        newest = stream.generation(pin.generation).last
         upto = pin.epoch if newest is None else newest.epoch
         missing = indexed.missing(upto)
         if missing > MOST_INDEXED or not indexed.plain:

@@ -12,6 +12,7 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.generations import insert_of, insert_owner
 from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.stream import Stream
+from tidegate.pipelines.runtime.both_roles import with_roles_of
 from tidegate.pipelines.runtime.differences import compared, of_values, read_back
 from tidegate.pipelines.runtime.epochs import ReleasePlan
 from tidegate.pipelines.runtime.epochs.generations import in_its_place, is_over
@@ -25,9 +26,10 @@ from tidegate.pipelines.syntax.secrets import needs_variables
 def covered(
     lake: Lake, pipeline: Pipeline, environment: Mapping[str, str] | None = None
 ) -> tuple[Pipeline, dict[str, dict[str, str]]]:
-    """A pipeline whose source tables have all columns of the lake, where the script declares fewer and changes nothing
-    else; and by table, the columns that the script does not declare."""
+    """A pipeline whose source tables have the roles that they have in the lake, too, and all columns of the lake, where
+    the script declares fewer and changes nothing else; and by table, the columns that the script does not declare."""
     lacking: dict[str, dict[str, str]] = {}
+    pipeline = with_roles_of(lake, pipeline)
     for table in pipeline.sources:
         stored = lake.definitions.last(table.name)
         if stored is None or stored.digest == digest_of(form := read_back(table_form(pipeline, table, environment))):

@@ -26,7 +26,8 @@ from tidegate.pipelines.connectors.options import (
 )
 from tidegate.pipelines.connectors.registry import InstalledConnectors
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, OptionSpec
-from tidegate.pipelines.connectors.table import Options, Table
+from tidegate.pipelines.connectors.table import Column, Constraint, Options, Table
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.functions import UserFunction, load, used_in
 from tidegate.pipelines.paths import as_written, problem
 from tidegate.pipelines.process.engine.binding import shape_of
@@ -132,7 +133,7 @@ def table_form(pipeline: CompiledScript, table: Table, environment: Mapping[str,
 
 
 def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
-    columns = {column.name: _column(column) for column in table.stored_columns}
+    columns = _columns(table)
     form: Form = {
         "connector": table.connector,
         "columns": columns,
@@ -145,32 +146,40 @@ def _declared(table: Table, environment: Mapping[str, str] | None) -> Form:
         "translator": TRANSLATOR,
     }
     del form["source"]["connector"]
-    given = [name for name in form["options"] if name.startswith(WATERMARK_PREFIX)]
-    form["watermark options"] = {name: form["options"].pop(name) for name in given}
+    options = form["options"]
+    given = [name for name in options if name.startswith(WATERMARK_PREFIX)]
+    form["watermark options"] = {name: options.pop(name) for name in given}
     for column in columns:  # of which they are a part, so that one that is left undeclared keeps it
-        form["options"].pop(field_option(column), None)
-    given = [name for name in form["options"] if name.endswith(_OF_WHAT_IS_TO_COME)]
-    form["policy"] = {name: form["options"].pop(name) for name in given}
+        options.pop(field_option(column), None)
+    form["policy"] = {name: options.pop(name) for name in [*options] if name.endswith(_OF_WHAT_IS_TO_COME)}
     if start := _options(table, "start", environment):
         form["start"] = start
     if spec := table.watermark:
         later = f" - {spec.delay}" if spec.delay else ""
         form["watermark"] = f"{spec.column} AS {'SYSTEM_WATERMARK(): ' if spec.source else ''}{spec.expression}{later}"
-    if any(form["options"].get(name, "").endswith(_POSITIONAL) for name in form["options"] if "format" in name):
+    if any(value.endswith(_POSITIONAL) for name, value in options.items() if "format" in name):
         form["order of columns"] = list(columns)
     if table.partition_columns:
         form["partitioned by"] = list(table.partition_columns)
     return form
 
 
-def _column(column: Any) -> str:
+def _columns(table: Table) -> dict[str, str]:
+    return {column.name: _column(column) for column in table.stored_columns}
+
+
+def _constraints(constraints: Iterable[Constraint]) -> dict[str, str]:
+    return {item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in constraints}
+
+
+def _column(column: Column) -> str:
     words = [column.type if column.nullable else f"{column.type} NOT NULL"]
     if column.expression is not None:
         words.append(f"AS {column.expression}")
     if column.metadata is not None:
         words.append(f"METADATA FROM '{column.metadata}'" + (f" ({column.delivered})" if column.delivered else ""))
     if column.field_name is not None:
-        return f"{' '.join(words)}{READ_FROM}{quoted_string(column.field_name)}"
+        words.append(f"{READ_FROM.strip()} {quoted_string(column.field_name)}")
     return " ".join(words)
 
 
@@ -212,8 +221,6 @@ def defines(table: Table, name: str) -> bool:
 
 
 def _real(options: Options, name: str, environment: Mapping[str, str] | None) -> str:
-    from tidegate.pipelines.errors import PlanningError
-
     try:
         value = options.one(name, environment)
     except PlanningError:
@@ -251,12 +258,10 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     form: Form = {
         "kind": "process" if isinstance(insert, ProcessInsert) else "insert",
         "target": insert.target,
-        "target columns": {column.name: _column(column) for column in target.stored_columns},
+        "target columns": _columns(target),
         "probe": insert.probe,
         "select": {item.name: item.expression for item in insert.projections},
-        "constraints": {
-            item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in insert.constraints
-        },
+        "constraints": _constraints(insert.constraints),
         "policy": _options(target, "rows", None, SINK_OPTIONS),
         "translator": TRANSLATOR,
     }
@@ -267,7 +272,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
     if target.suite is not None:
         form["suite"] = target.suite.digest
     if insert.united is not None:
-        form["union"] = {column.name: _column(column) for column in insert.united.stored_columns}
+        form["union"] = _columns(insert.united)
         form["branches"] = {str(number): _branch(branch) for number, branch in enumerate(insert.branches, 1)}
     if insert.joins:
         by = next((join.time_column for join in insert.joins if join.time == "event"), None)
@@ -317,10 +322,7 @@ def _process(pipeline: CompiledScript, spec: ProcessSpec) -> Form:
     }
     for name in spec.outputs[1:]:
         second = pipeline.table(name)
-        form[f"columns of {name}"] = {column.name: _column(column) for column in second.stored_columns}
-        form[f"constraints of {name}"] = {
-            item.name: f"{item.condition} ON VIOLATION {item.action.upper()}" for item in second.constraints
-        }
+        form |= {f"columns of {name}": _columns(second), f"constraints of {name}": _constraints(second.constraints)}
         if path := second.options.get("path"):
             form[f"path of {name}"] = as_written(path)
     if spec.windowed is None:

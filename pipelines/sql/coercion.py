@@ -15,16 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value, derived
 from tidegate.pipelines.syntax.types import (
     APPROXIMATE,
     BINARIES,
-    DATE,
     DOUBLE,
     INTEGERS,
     INTERVALS,
     MAX_FRACTION,
     MAX_PRECISION,
+    MOMENTS,
     NESTED,
     NUMERIC,
     STRING,
@@ -61,9 +61,7 @@ def assignable(source: FlinkType, target: FlinkType) -> bool:
     have, want = source.kind, target.kind
     if have is Kind.NULL:
         return True
-    if have in STRINGS and want in STRINGS:
-        return True
-    if have in BINARIES and want in BINARIES:
+    if any(have in family and want in family for family in (STRINGS, BINARIES)):
         return True
     if have in TIMESTAMPS and want in TIMESTAMPS:
         return (source.precision or 0) <= (target.precision or 0)
@@ -73,17 +71,8 @@ def assignable(source: FlinkType, target: FlinkType) -> bool:
         return all(here <= there for here, there in zip(digits(source), digits(target), strict=True))
     if want in APPROXIMATE and have is not want:
         return have in _EXACT_IN[want]
-    if have is not want:
-        return False
-    if have in NESTED:
-        return _parts_match(source, target)
-    return True
-
-
-def _parts_match(source: FlinkType, target: FlinkType) -> bool:
-    have = source.arguments or tuple(field.type for field in source.fields)
-    want = target.arguments or tuple(field.type for field in target.fields)
-    return len(have) == len(want) and all(assignable(here, there) for here, there in zip(have, want, strict=True))
+    parts, wanted = source.parts, target.parts
+    return have is want and len(parts) == len(wanted) and all(map(assignable, parts, wanted))
 
 
 def comparable(left: FlinkType, right: FlinkType) -> bool:
@@ -96,9 +85,8 @@ def comparable(left: FlinkType, right: FlinkType) -> bool:
         return True
     if kinds <= NUMERIC:
         return bool(kinds & APPROXIMATE) or _held_by_one(left, right)
-    for family in (STRINGS, BINARIES, TIMESTAMPS):
-        if kinds <= family:
-            return True
+    if any(kinds <= family for family in (STRINGS, BINARIES, TIMESTAMPS)):
+        return True
     return left.kind is right.kind and (left.kind not in NESTED or left.null() == right.null())
 
 
@@ -181,22 +169,16 @@ def bounded_decimal(precision: int, scale: int) -> FlinkType:
 
 def castable(source: FlinkType, target: FlinkType) -> bool:
     """Whether CAST takes `source` to `target` (Flink's table, without what Spark would do differently)."""
-    have, want = source.kind, target.kind
+    kinds = {source.kind, target.kind}
     if assignable(source, target):
         return True
-    if have in NESTED or want in NESTED or have in INTERVALS or want in INTERVALS:
+    if kinds & (NESTED | INTERVALS):
         return False
-    if have in STRINGS or want in STRINGS:
+    if kinds & STRINGS or any(kinds <= family for family in (BINARIES, NUMERIC, MOMENTS)):
         return True
-    if want in BINARIES or have in BINARIES:
-        return have in BINARIES and want in BINARIES
-    if have in NUMERIC and want in NUMERIC:
-        return True
-    if have is Kind.BOOLEAN or want is Kind.BOOLEAN:
-        other = want if have is Kind.BOOLEAN else have
-        return other in NUMERIC if have is Kind.BOOLEAN else other in INTEGERS
-    moments = TIMESTAMPS | {Kind.DATE}
-    return have in moments and want in moments
+    if source.kind is Kind.BOOLEAN:
+        return target.kind in NUMERIC
+    return target.kind is Kind.BOOLEAN and source.kind in INTEGERS
 
 
 def cast_to_one(types: Iterable[FlinkType], *, compared: bool = False) -> bool:
@@ -224,11 +206,6 @@ def cast(sql: str, source: FlinkType, target: FlinkType, *, safe: bool = False) 
     if target.kind in TIMESTAMPS and _finer(source, target):
         return _truncated(f"{word}({sql} AS TIMESTAMP)", target)
     return f"{word}({sql} AS {target.spark})"
-
-
-def converted(sql: str, source: FlinkType, target: FlinkType) -> str:
-    """Spark SQL for an `assignable` value; unchanged where Spark's type is the same already."""
-    return sql if source.spark == target.spark else f"CAST({sql} AS {target.spark})"
 
 
 def _text(sql: str, source: FlinkType, word: str) -> str:
@@ -269,11 +246,6 @@ def _truncated(sql: str, target: FlinkType) -> str:
     return cut if target.kind is Kind.TIMESTAMP_LTZ else f"CAST({cut} AS TIMESTAMP_NTZ)"
 
 
-def day(of: FlinkType) -> bool:
-    """Whether a type is a date or a timestamp."""
-    return of.kind in TIMESTAMPS or of.kind is DATE.kind
-
-
 def arithmetic(sign: str, left: Value, right: Value) -> Value | None:
     """`left sign right`; None when the types do not go together."""
     moved = _moved(sign, left, right) or _times(sign, left, right)
@@ -282,26 +254,21 @@ def arithmetic(sign: str, left: Value, right: Value) -> Value | None:
     if not {left.type.kind, right.type.kind} <= NUMERIC | {Kind.NULL}:
         return None
     if sign == "%":
-        return _value(modulo(left, right), modulo_type(left.type, right.type), left, right)
+        return modulo(left, right)
     wide = common([left.type, right.type])
     if wide is None:
         return None
     if wide.kind is Kind.NULL:
-        return _value("NULL", wide, left, right)
+        return derived("NULL", wide, left, right)
     if wide.kind is Kind.DECIMAL:
-        return _value(*_decimals(sign, left, right), left, right)
-    a, b = converted(left.sql, left.type, wide), converted(right.sql, right.type, wide)
+        return _decimals(sign, left, right)
     if sign == "/" and wide.kind in INTEGERS:
-        return _value(f"CAST(({a} DIV {b}) AS {wide.spark})", wide, left, right)
-    sql = f"({a} {sign} {b})"
-    return _value(f"CAST({sql} AS FLOAT)" if sign == "/" and wide.kind is Kind.FLOAT else sql, wide, left, right)
+        return derived(f"CAST(({left.to(wide)} DIV {right.to(wide)}) AS {wide.spark})", wide, left, right)
+    sql = f"({left.to(wide)} {sign} {right.to(wide)})"
+    return derived(f"CAST({sql} AS FLOAT)" if sign == "/" and wide.kind is Kind.FLOAT else sql, wide, left, right)
 
 
-def _value(sql: str, of: FlinkType, left: Value, right: Value) -> Value:
-    return Value(sql, of, aliases=left.aliases | right.aliases)
-
-
-def _decimals(sign: str, left: Value, right: Value) -> tuple[str, FlinkType]:
+def _decimals(sign: str, left: Value, right: Value) -> Value:
     a, b = as_decimal(_number(left.type)), as_decimal(_number(right.type))
     (whole_a, scale_a), (whole_b, scale_b) = digits(a), digits(b)
     if sign in "+-":
@@ -312,15 +279,21 @@ def _decimals(sign: str, left: Value, right: Value) -> tuple[str, FlinkType]:
     else:
         scale = max(6, scale_a + whole_b + scale_b + 1)
         gives = bounded_decimal(whole_a + scale_b + scale, scale)
-    return f"({converted(left.sql, left.type, a)} {sign} {converted(right.sql, right.type, b)})", gives
+    return derived(f"({left.to(a)} {sign} {right.to(b)})", gives, left, right)
 
 
 def _number(of: FlinkType) -> FlinkType:
     return FlinkType(Kind.INT) if of.kind is Kind.NULL else of
 
 
-def modulo_type(left: FlinkType, right: FlinkType) -> FlinkType:
-    """The type of `left % right`: the divisor's for integers."""
+def modulo(left: Value, right: Value) -> Value:
+    """`left % right`."""
+    gives = _modulo_type(left.type, right.type)
+    return derived(f"CAST(({left.sql} % {right.sql}) AS {gives.spark})", gives, left, right)
+
+
+def _modulo_type(left: FlinkType, right: FlinkType) -> FlinkType:
+    """The divisor's for integers."""
     if {left.kind, right.kind} & APPROXIMATE:
         return DOUBLE
     if right.kind in INTEGERS and left.kind in INTEGERS:
@@ -328,12 +301,6 @@ def modulo_type(left: FlinkType, right: FlinkType) -> FlinkType:
     (whole_a, scale_a), (whole_b, scale_b) = digits(_number(left)), digits(_number(right))
     scale = max(scale_a, scale_b)
     return bounded_decimal(min(whole_a, whole_b) + scale, scale)
-
-
-def modulo(left: Value, right: Value) -> str:
-    """Spark SQL of `left % right`."""
-    gives = modulo_type(left.type, right.type)
-    return f"CAST(({left.sql} % {right.sql}) AS {gives.spark})"
 
 
 def _moved(sign: str, left: Value, right: Value) -> Value | None:
@@ -351,7 +318,7 @@ def _moved(sign: str, left: Value, right: Value) -> Value | None:
         sql = f"CAST({sql} AS DATE)"
     digits_of_second = max(left.type.precision or 0 if moves else left.digits, right.digits)
     of = replace(left.type.null(), precision=digits_of_second) if moves else left.type.null()
-    return replace(_value(sql, of, left, right), digits=0 if moves else digits_of_second)
+    return replace(derived(sql, of, left, right), digits=0 if moves else digits_of_second)
 
 
 def _times(sign: str, left: Value, right: Value) -> Value | None:
@@ -362,10 +329,8 @@ def _times(sign: str, left: Value, right: Value) -> Value | None:
     whole = number.type.kind in INTEGERS
     if not whole and one.type.kind is Kind.MONTH_INTERVAL:
         return None
-    constant = one.constant if whole else None
-    aliases = left.aliases | right.aliases
-    more = one.digits if whole else MAX_FRACTION
-    return Value(f"({number.sql} * {one.sql})", one.type.null(), constant=constant, aliases=aliases, digits=more)
+    found = derived(f"({number.sql} * {one.sql})", one.type.null(), left, right)
+    return replace(found, constant=one.constant if whole else None, digits=one.digits if whole else MAX_FRACTION)
 
 
 def compared(sign: str, left: Value, right: Value) -> str:
@@ -373,5 +338,5 @@ def compared(sign: str, left: Value, right: Value) -> str:
     kinds = {left.type.kind, right.type.kind}
     if kinds == {Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ}:
         wide = FlinkType(Kind.TIMESTAMP_LTZ, 6)
-        return f"({converted(left.sql, left.type, wide)} {sign} {converted(right.sql, right.type, wide)})"
+        return f"({left.to(wide)} {sign} {right.to(wide)})"
     return f"({left.sql} {sign} {right.sql})"

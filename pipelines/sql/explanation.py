@@ -3,7 +3,7 @@ CREATE FUNCTION and DESCRIBE. Secrets are names or `***`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate.pipelines.connectors.options import on_unmatched, without_effect
 from tidegate.pipelines.connectors.registry import InstalledConnectors
@@ -30,10 +30,13 @@ def show_create_table(table: Table) -> str:
     lines = ",\n    ".join(parts)
     comment = f" COMMENT {quoted_string(table.comment)}" if table.comment is not None else ""
     by = f"\nPARTITIONED BY ({', '.join(map(quoted, table.partition_columns))})" if table.partition_columns else ""
-    options = ",\n    ".join(
-        f"{quoted_string(key)} = {quoted_string(value)}" for key, value in table.options.redacted().items()
-    )
+    options = ",\n    ".join(_assigned(table.options.redacted()))
     return f"CREATE TABLE {quoted(table.name)} (\n    {lines}\n){comment}{by} WITH (\n    {options}\n);\n"
+
+
+def _assigned(values: Mapping[str, str]) -> list[str]:
+    """Options, or settings, as a script has them."""
+    return [f"{quoted_string(key)} = {quoted_string(value)}" for key, value in values.items()]
 
 
 def constraint_clause(constraint: Constraint) -> str:
@@ -57,9 +60,7 @@ def settings_of(pipeline: Pipeline) -> dict[str, str]:
 
 def show_settings(pipeline: Pipeline) -> str:
     """The script's settings, as SET statements; empty if it has none."""
-    return "".join(
-        f"SET {quoted_string(key)} = {quoted_string(value)};\n" for key, value in settings_of(pipeline).items()
-    )
+    return "".join(f"SET {setting};\n" for setting in _assigned(settings_of(pipeline)))
 
 
 def show_statements(pipeline: Pipeline) -> str:
@@ -74,12 +75,16 @@ def show_statements(pipeline: Pipeline) -> str:
     return "\n".join(sections)
 
 
+def _type(column: Column) -> str:
+    return column.type if column.nullable else f"{column.type} NOT NULL"
+
+
 def _definition(column: Column) -> str:
     parts = [quoted(column.name)]
     if column.sql is not None:
         parts.append(f"AS {column.sql}")
     else:
-        parts.append(column.type if column.nullable else f"{column.type} NOT NULL")
+        parts.append(_type(column))
     if column.metadata is not None:
         parts.append(f"METADATA FROM {quoted_string(column.metadata)}")
     if column.comment is not None:
@@ -142,21 +147,21 @@ _VIOLATED = {
 def explain(pipeline: Pipeline) -> str:
     """What the pipeline will do: its tables; for each INSERT what is joined by which keys, and what waits for what."""
     parts = [f"pipeline {pipeline.name}\n"]
-    if settings := settings_of(pipeline):
-        lines = [f"  {quoted_string(key)} = {quoted_string(value)}" for key, value in settings.items()]
-        parts.append("\n".join(["settings:", *lines]) + "\n")
+    if settings := _assigned(settings_of(pipeline)):
+        parts.append("".join(f"{line}\n" for line in ["settings:", *(f"  {setting}" for setting in settings)]))
     if pipeline.without_effect:
-        why = pipeline.without_effect.items()
-        parts.append("".join(f"{quoted_string(key)} has no effect here. {reason}.\n" for key, reason in why))
-    parts += [_function(function) for function in pipeline.functions.values()]
+        parts.append("".join(f"{line}\n" for line in _no_effect(pipeline.without_effect)))
+    parts += [
+        f"function {each.name}: {each.language.lower()}, {each.reference}\n  {each.signature}\n"
+        for each in pipeline.functions.values()
+    ]
     parts += [_table(table) for table in pipeline.tables.values()]
     parts += [_insert(pipeline, insert) for insert in pipeline.inserts]
     return "\n".join(parts)
 
 
-def _function(function: UserFunction) -> str:
-    lines = [f"function {function.name}: {function.language.lower()}, {function.reference}", f"  {function.signature}"]
-    return "\n".join(lines) + "\n"
+def _no_effect(why: Mapping[str, str]) -> list[str]:
+    return [f"{quoted_string(key)} has no effect here. {reason}." for key, reason in why.items()]
 
 
 def _table(table: Table) -> str:
@@ -165,7 +170,7 @@ def _table(table: Table) -> str:
         lines.append(f"  {table.comment}")
     width = max(len(column.name) for column in table.columns)
     for column in table.columns:
-        shown = f"{column.type}{'' if column.nullable else ' NOT NULL'}"
+        shown = _type(column)
         if column.proctime:
             shown = "the release's instant (PROCTIME())"
         elif column.sql is not None:
@@ -178,13 +183,13 @@ def _table(table: Table) -> str:
         if table.role == "sink":
             lines.append(f"  {not_enforced(table)}")
     if table.watermark is not None:
-        lines.append(f"  watermark: for {table.watermark.column}, {_watermark(table.watermark)}")
+        own = f" ({sources_own(table.watermark)})" if table.watermark.source else ""
+        lines.append(f"  watermark: for {table.watermark.column}, {table.watermark.sql}{own}")
     shown = {key: value for key, value in table.options.redacted().items() if key != "connector"}
     if shown:
-        lines += ["  options:", *(f"    {quoted_string(key)} = {quoted_string(value)}" for key, value in shown.items())]
+        lines += ["  options:", *(f"    {option}" for option in _assigned(shown))]
     spec = InstalledConnectors().get(table.connector)
-    for key, why in (without_effect(table, spec) if spec is not None else {}).items():
-        lines.append(f"  {quoted_string(key)} has no effect here. {why}.")
+    lines += [f"  {line}" for line in _no_effect(without_effect(table, spec) if spec is not None else {})]
     variables = sorted(table.options.variables())
     if variables:
         lines.append(f"  needs from the environment: {', '.join(variables)}")
@@ -197,15 +202,11 @@ def not_enforced(target: Table) -> str:
     return f"PRIMARY KEY ({key}) is NOT ENFORCED, as in Flink: a hint. Rows with one key are all published"
 
 
-def _watermark(spec: WatermarkSpec) -> str:
-    return f"{spec.sql} ({sources_own(spec)})" if spec.source else f"{spec.sql}"
-
-
 def _insert(pipeline: Pipeline, insert: Insert) -> str:
     target = pipeline.table(insert.target)
-    lines = [f"insert {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
+    kind = "insert" if insert.windowed is None else "windows"
+    lines = [f"{kind} {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
     if insert.windowed is not None:
-        lines = [f"windows {insert.id}: {_named(insert.probe, insert.probe_alias)} -> {insert.target}"]
         lines += _windows(insert.windowed)
     elif isinstance(insert, ProcessInsert):
         lines = [f"process {insert.id}: {_and(insert.inputs)} -> {_and(insert.outputs)}"]

@@ -6,8 +6,8 @@ It is planned, staged, judged and published like every INSERT; only how its rows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
 from tidegate.pipelines.connectors.registry import InstalledConnectors, connector
@@ -30,9 +30,7 @@ from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.syntax.dialect import parse_type, read_script
 from tidegate.pipelines.syntax.source import Source
 from tidegate.pipelines.syntax.statements import CreateTable
-from tidegate.pipelines.syntax.types import APPROXIMATE, NESTED, FlinkType, quoted, quoted_string
-
-Script = TypeVar("Script", bound=CompiledScript)
+from tidegate.pipelines.syntax.types import APPROXIMATE, NESTED, quoted, quoted_string
 
 Inputs = str | Sequence[Any]
 """A table, or several; instead of a name `(name, generator)`, where the generator gives the table's event time."""
@@ -44,72 +42,97 @@ Schema = str | Mapping[str, str] | None
 """Columns of an output, as in a CREATE TABLE or name -> type; None for a table that the script declares."""
 
 
-def with_process(
-    pipeline: Script,
-    name: str | Sequence[str],
-    inputs: Inputs,
-    key: Key,
-    function: Any,
-    schema: Schema | Sequence[Schema] = None,
-    *,
-    options: Mapping[str, str] | None = None,
-    buckets: int = BUCKETS,
-) -> Script:
-    """See `Pipeline.process`."""
-    names = (name,) if isinstance(name, str) else tuple(name)
-    where = f"process {', '.join(names)}"
-    shape = shape_of(function)
-    state_types(shape.states, shape.name)  # a type that does not exist is refused now, and not by the first run
-    if isinstance(function, EventTimeGeneratorFunction):
-        raise _error(where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)")
-    read = _inputs(where, inputs)
-    _counted(where, shape, len(read), len(names))
-    if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
-        raise _error(where, f"the number of buckets is 1 to 4096, not {buckets!r}", "leave it out")
-    if len({table for table, _ in read}) < len(read):
-        raise _error(where, f"{read[0][0]} is read twice", "declare it twice in the script, under two names")
-    for table, generator in read:
-        pipeline = _readable(pipeline, where, table, generator)
-    strange = sorted(set(key) - {table for table, _ in read}, key=str) if isinstance(key, Mapping) else ()
-    if strange:
-        raise _error(where, f"the key names {strange[0]}, which is no input", "name the inputs")
-    keys = [_key(where, pipeline.table(table), key) for table, _ in read]
-    found = tuple(
-        ProcessInput(
-            table,
-            () if shape.broadcast and place else own,
-            shape.broadcast and place == 1,
-            generator.builder if generator else None,
+@dataclass(frozen=True)
+class Pipeline(CompiledScript):
+    """A compiled script, to which process functions can be added."""
+
+    def process(
+        self,
+        name: str | Sequence[str],
+        inputs: Inputs,
+        key: Key,
+        function: Any,
+        schema: Schema | Sequence[Schema] = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        buckets: int = BUCKETS,
+    ) -> Pipeline:
+        """This pipeline, with a process function (FLIP-499) whose output is a target as those of INSERTs are.
+
+        Args:
+            name: Of the output's table; two for a function with two outputs.
+            inputs: A table, or several in the function's order. `(table, generator)` gives the table's event time by
+                a generator that `EventTimeExtension` has built.
+            key: The columns that make the key, the same of every input, or a mapping by table; None for none.
+            function: A plain process function, or a wrapped event-time one.
+            schema: The output's columns, as in a CREATE TABLE or name -> type; None where the script declares it. Two
+                for two outputs.
+            options: WITH options of an output whose schema is given; a Delta table otherwise.
+            buckets: Into how many parts the keys are put; it stays what it was when the process first ran.
+
+        Raises PlanningError, SqlError.
+        """
+        names = (name,) if isinstance(name, str) else tuple(name)
+        where = f"process {', '.join(names)}"
+        shape = shape_of(function)
+        state_types(shape.states, shape.name)  # a type that does not exist is refused now, and not by the first run
+        if isinstance(function, EventTimeGeneratorFunction):
+            raise _error(
+                where, "a generator of watermarks gives no table", "give it beside its input: (table, generator)"
+            )
+        read = _inputs(where, inputs)
+        _counted(where, shape, len(read), len(names))
+        if not isinstance(buckets, int) or not 1 <= buckets <= 4096:
+            raise _error(where, f"the number of buckets is 1 to 4096, not {buckets!r}", "leave it out")
+        if len({table for table, _ in read}) < len(read):
+            raise _error(where, f"{read[0][0]} is read twice", "declare it twice in the script, under two names")
+        pipeline = self
+        for table, generator in read:
+            pipeline = _readable(pipeline, where, table, generator)
+        strange = sorted(set(key) - {table for table, _ in read}, key=str) if isinstance(key, Mapping) else ()
+        if strange:
+            raise _error(where, f"the key names {strange[0]}, which is no input", "name the inputs")
+        keys = [_key(where, pipeline.table(table), key) for table, _ in read]
+        found = tuple(
+            ProcessInput(
+                table,
+                () if shape.broadcast and place else own,
+                shape.broadcast and place == 1,
+                generator.builder if generator else None,
+            )
+            for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
         )
-        for place, ((table, generator), own) in enumerate(zip(read, keys, strict=True))
-    )
-    for item in found:
-        writer = pipeline.writer_of(item.table) if item.broadcast else None
-        if writer is not None and not isinstance(writer, ProcessInsert):
-            what = f"{item.table} is the target of an INSERT, and cannot be broadcast yet"
-            raise _error(where, what, "read the table that it comes from")
-    _same_types(where, pipeline, [item for item in found if not item.broadcast])
-    if not found[0].key and (shape.event_time or shape.keyed):
-        raise _error(where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns")
-    if len({one.casefold() for one in names}) < len(names):
-        raise _error(where, f"both outputs are called {names[0]}", "give each a name of its own")
-    schemas = _schemas(where, schema, len(names))
-    if options and schemas == [None] * len(names):
-        raise _error(where, "options are given, and no schema", "write them into the WITH of the output's CREATE TABLE")
-    targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
-    if pipeline.not_null_enforcer == "DROP":
-        targets = [quarantining_nulls(target) for target in targets]
-    for target in targets[1:]:
-        if target.suite is not None:
-            what = f"the suite {target.suite.path} of {target.name} would hold the epochs of {names[0]}"
-            raise _error(where, what, "make it one of the first output")
-        for constraint in target.constraints:
-            if constraint.action == "fail":
-                what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
-                raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
-    brought = _brought(pipeline, [table for table, _ in read], shape)
-    spec = ProcessSpec(function, found, names, buckets, brought)
-    return _added(pipeline, spec, targets)
+        for item in found:
+            writer = pipeline.writer_of(item.table) if item.broadcast else None
+            if writer is not None and not isinstance(writer, ProcessInsert):
+                what = f"{item.table} is the target of an INSERT, and cannot be broadcast yet"
+                raise _error(where, what, "read the table that it comes from")
+        _same_types(where, pipeline, [item for item in found if not item.broadcast])
+        if not found[0].key and (shape.event_time or shape.keyed):
+            raise _error(
+                where, f"{shape.name} has timers or keyed state, and no key is given", "give the key's columns"
+            )
+        if len({one.casefold() for one in names}) < len(names):
+            raise _error(where, f"both outputs are called {names[0]}", "give each a name of its own")
+        schemas = _schemas(where, schema, len(names))
+        if options and schemas == [None] * len(names):
+            raise _error(
+                where, "options are given, and no schema", "write them into the WITH of the output's CREATE TABLE"
+            )
+        targets = [_target(pipeline, where, one, columns, options) for one, columns in zip(names, schemas, strict=True)]
+        if pipeline.not_null_enforcer == "DROP":
+            targets = [quarantining_nulls(target) for target in targets]
+        for target in targets[1:]:
+            if target.suite is not None:
+                what = f"the suite {target.suite.path} of {target.name} would hold the epochs of {names[0]}"
+                raise _error(where, what, "make it one of the first output")
+            for constraint in target.constraints:
+                if constraint.action == "fail":
+                    what = f"constraint {constraint.name} of {target.name} would hold the epochs of {names[0]}"
+                    raise _error(where, what, "let it QUARANTINE or WARN, or make it one of the first output")
+        brought = _brought(pipeline, [table for table, _ in read], shape)
+        spec = ProcessSpec(function, found, names, buckets, brought)
+        return _added(pipeline, spec, targets)
 
 
 def waits_for_flip(pipeline: CompiledScript, spec: ProcessSpec, item: ProcessInput) -> bool:
@@ -159,7 +182,7 @@ def _counted(where: str, shape: Shape, inputs: int, outputs: int) -> None:
             raise _error(where, f"{shape.name} has {has} {what}{plural}, {given} are given", f"give {has}")
 
 
-def _readable(pipeline: Script, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Script:
+def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGeneratorFunction | None) -> Pipeline:
     """The pipeline with `name` as a source, if it is not one already."""
     if name in pipeline.views:
         what = f"{name} is a view, and a process function reads tables"
@@ -216,21 +239,17 @@ def _key(where: str, table: Table, key: Key) -> tuple[str, ...]:
             raise _error(where, f"{table.name} has no column {name}, which is to be its key", "name a stored column")
         kind = parse_type(table.column(name).type).kind
         if kind in NESTED or kind in APPROXIMATE:
-            raise _error(
-                where, f"{name} of {table.name} is a {kind.value}, which makes no key", "cast it in the script"
-            )
+            what = f"{name} of {table.name} is a {kind.value}, which makes no key"
+            raise _error(where, what, "cast it in the script")
     return columns
 
 
 def _same_types(where: str, pipeline: CompiledScript, inputs: Sequence[ProcessInput]) -> None:
-    kinds = [[_column_type(pipeline, item.table, name).spark for name in item.key] for item in inputs]
+    tables = [pipeline.table(item.table) for item in inputs]
+    kinds = [[table.column(name).spark_type for name in item.key] for table, item in zip(tables, inputs, strict=True)]
     if any(kind != kinds[0] for kind in kinds):
         keys = " and ".join(f"{item.table} ({', '.join(kind)})" for item, kind in zip(inputs, kinds, strict=True))
         raise _error(where, f"the keys of {keys} are of different types", "cast one of them in the script")
-
-
-def _column_type(pipeline: CompiledScript, table: str, column: str) -> FlinkType:
-    return parse_type(pipeline.table(table).column(column).type)
 
 
 def _target(
@@ -251,7 +270,7 @@ def _target(
     return with_role(table, "sink")
 
 
-def _added(pipeline: Script, spec: ProcessSpec, targets: Sequence[Table]) -> Script:
+def _added(pipeline: Pipeline, spec: ProcessSpec, targets: Sequence[Table]) -> Pipeline:
     first = targets[0]
     key = ", ".join(spec.inputs[0].key)
     inputs = ", ".join(f"{item.table}{' BROADCAST' if item.broadcast else ''}" for item in spec.inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.connectors.options import (
@@ -14,11 +14,13 @@ from tidegate.pipelines.connectors.options import (
     SOURCE_OPTIONS,
     find_option,
 )
+from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.tables.constraints import refused
-from tidegate.pipelines.sql.tables.with_options import place_of, with_role
+from tidegate.pipelines.sql.tables.with_options import check_connector, with_role
 from tidegate.pipelines.sql.tree import Declared
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto, Name
@@ -59,21 +61,22 @@ def roles(
         if name.text in written:
             role = "sink"
         known = found.setdefault(name.text, role)
-        if {known, role} == {"build", "probe"} and _has_both(declared[name.text]):
+        if {known, role} == {"build", "probe"} and serves_both(declared[name.text].table):
             found[name.text] = "build"
             both.add(name.text)
         elif known != role:
-            raise source.error(
-                name.span,
-                f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well",
-                _both(declared[name.text], {known, role}),
-                use.of,
-            )
+            what = f"{name.text} is {_ROLE_NAMES[known]} already, it cannot be {_ROLE_NAMES[role]} as well"
+            raise source.error(name.span, what, _both(declared[name.text], {known, role}), use.of)
     _unique(source, inserts)
     _places_of_their_own(source, inserts, declared)
     for name, role in found.items():
         _fitting_options(source, declared[name], role)
-        _fitting_connector(source, declared[name], role, declared)
+        # The connector's own checks once more: some only matter for a table that is read, or written.
+        owner, table = declared[name], with_role(declared[name].table, role)
+        check_connector(source, owner.statement, owner.spec, table)
+        for part in table.parts:
+            owner, hint = declared[part.name], f"{part.name} is a part of {name}"
+            check_connector(source, owner.statement, owner.spec, part, hint)
         if name in both:
             hint = f"declare {name} twice, under two names: versions may go that are rows to be released"
             what = f"{_ROLE_NAMES['build']} and {_ROLE_NAMES['probe']}"
@@ -88,19 +91,24 @@ def roles(
     return found, both
 
 
-def _has_both(declared: Declared) -> bool:
-    """Whether a table can be a build side and a probe at once: it only grows, and its connector has it as either."""
-    problems = [declared.spec.check(with_role(declared.table, role)) for role in ("build", "probe")]
-    return declared.only_grows and not any(problems)
+def serves_both(table: Table) -> bool:
+    """Whether a source's table can be a build side and a probe at once: it only grows, and its connector has it as
+    either."""
+    spec = connector(table.connector).spec
+    return spec.only_grows(table.options) and not _problems(spec, table, ("build", "probe"))
+
+
+def _problems(spec: ConnectorSpec, table: Table, roles: Iterable[Role]) -> bool:
+    """Whether the connector cannot have a table in one of these roles."""
+    return any(spec.check(with_role(table, role)) for role in roles)
 
 
 def _both(declared: Declared, wanted: set[Role]) -> str | None:
     """How one table's rows could be had in both roles; None if its connector cannot have both."""
     if "sink" in wanted:
         return read_back(declared.table.name)
-    if any(declared.spec.check(with_role(declared.table, role)) for role in wanted):
-        return None
-    return "it has updates: declare it twice, under two names"
+    neither = _problems(declared.spec, declared.table, wanted)
+    return None if neither else "it has updates: declare it twice, under two names"
 
 
 def read_back(target: str) -> str:
@@ -119,11 +127,8 @@ def _unique(source: Source, inserts: Sequence[tuple[InsertInto, Insert]]) -> Non
         line = other.location.line
         if other.target == insert.target:
             what = f"a second INSERT INTO {insert.target} (the first is in line {line})"
-            raise source.error(
-                statement.target.span,
-                what,
-                "declare the target once more, under another name (and with a path of its own if it has one)",
-            )
+            hint = "declare the target once more, under another name (and with a path of its own if it has one)"
+            raise source.error(statement.target.span, what, hint)
         what = f"two INSERTs have the id '{insert.id}' (the other is in line {line})"
         raise source.error(statement.target.span, what, "give one of the targets another 'insert.id'")
 
@@ -147,40 +152,16 @@ def _places_of_their_own(
             known[place] = table.name
 
 
-def _fitting_connector(source: Source, declared: Declared, role: Role, others: Mapping[str, Declared]) -> None:
-    """The connector's own checks once more: some only matter for a table that is read, or written."""
-    table = with_role(declared.table, role)
-    for problem in declared.spec.check(table):
-        raise source.error(place_of(declared.statement, problem), f"{declared.spec.name}: {problem}")
-    for part in table.parts:
-        _fitting_part(source, table, part, others[part.name])
-
-
-def _fitting_part(source: Source, table: Table, part: Table, declared: Declared) -> None:
-    for problem in declared.spec.check(part):
-        place, hint = place_of(declared.statement, problem), f"{part.name} is a part of {table.name}"
-        raise source.error(place, f"{declared.spec.name}: {problem}", hint)
-
-
 def _fitting_options(source: Source, declared: Declared, role: Role) -> None:
     if role != "sink":
         _no_constraints(source, declared, role)
     if role == "build":
-        _refuse(
-            source,
-            declared,
-            LANDED_RETENTION,
-            _ROLE_NAMES[role],
-            f"write '{CHANGELOG_RETENTION}': a row may meet any version",
-        )
+        hint = f"write '{CHANGELOG_RETENTION}': a row may meet any version"
+        _refuse(source, declared, LANDED_RETENTION, _ROLE_NAMES[role], hint)
     others = SOURCE_OPTIONS if role == "sink" else SINK_OPTIONS
     for option in declared.statement.options:
         if find_option(option.key.text, others) is not None:
-            raise source.error(
-                option.key.span,
-                f"'{option.key.text}' has no meaning here: {declared.table.name} is {_ROLE_NAMES[role]}",
-                "leave it out",
-            )
+            _refuse(source, declared, option.key.text, _ROLE_NAMES[role], "leave it out")
 
 
 def _refuse(source: Source, declared: Declared, name: str, what: str, hint: str) -> None:

@@ -4,9 +4,8 @@ columns of Delta tables."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tidegate.pipelines.connectors.options import field_option
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Column, Table
@@ -15,27 +14,25 @@ from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.functions.user import UserFunctions
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import did_you_mean, suggest
+from tidegate.pipelines.syntax.errors import SqlError, did_you_mean, suggest
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import Name
 from tidegate.pipelines.syntax.types import FlinkType, quoted, quoted_string
 
 
-class Scope(Protocol):
-    """Finds the columns of an expression, and functions that are not built in."""
+class Scope:
+    """Finds the columns of an expression, and functions that are not built in: `functions` are the script's so far."""
 
-    @property
-    def functions(self) -> UserFunctions:
-        """The user functions that the script has so far."""
-        ...
+    source: Source
+    functions: UserFunctions
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of `a.b.c`. Raises SqlError: unknown, ambiguous."""
-        ...
+        raise NotImplementedError
 
     def function(self, name: str, span: Span) -> Function | None:
         """The user function of that name; None when there is none. Raises SqlError where it cannot be called."""
-        ...
+        return self.functions.find(name, span)
 
 
 CALLED_NOW = ("", "PROCTIME()")
@@ -92,8 +89,14 @@ def fields(value: Value, path: Sequence[Name], source: Source) -> Value:
     return value
 
 
+def unknown_column(source: Source, name: Name, of: str, known: Iterable[str], also: Span | None = None) -> SqlError:
+    """The error for a name that is none of the `known` columns of a table."""
+    what = f"unknown column `{name.text}` in {of}"
+    return source.error(name.span, what, suggest(name.text, known, "its columns"), also)
+
+
 @dataclass(frozen=True)
-class TableScope:
+class TableScope(Scope):
     """The columns of one table, inside its own CREATE TABLE. `hidden` ones exist but must not be used, with why."""
 
     source: Source
@@ -101,10 +104,6 @@ class TableScope:
     columns: Sequence[Column]
     functions: UserFunctions
     hidden: Sequence[tuple[str, str, str]] = ()
-
-    def function(self, name: str, span: Span) -> Function | None:
-        """The user function of that name."""
-        return self.functions.find(name, span)
 
     def resolve(self, path: Sequence[Name]) -> Value:
         """The value of a column or of a field of it."""
@@ -115,14 +114,11 @@ class TableScope:
         for name, why, hint in self.hidden:
             if name == first.text:
                 raise self.source.error(first.span, why, hint)
-        names = [column.name for column in self.columns]
-        raise self.source.error(
-            first.span, f"unknown column `{first.text}` in {self.name}", suggest(first.text, names, "its columns")
-        )
+        raise unknown_column(self.source, first, self.name, [column.name for column in self.columns])
 
 
 @dataclass(frozen=True)
-class InsertScope:
+class InsertScope(Scope):
     """The columns of an INSERT's tables, probe first. A first part that names a table means that table, otherwise a
     column."""
 
@@ -130,10 +126,6 @@ class InsertScope:
     relations: Sequence[Relation]
     functions: UserFunctions
     later: Sequence[str] = ()
-
-    def function(self, name: str, span: Span) -> Function | None:
-        """The user function of that name."""
-        return self.functions.find(name, span)
 
     def relation(self, name: Name) -> Relation:
         """The table called `name` here. Raises SqlError."""
@@ -161,19 +153,13 @@ class InsertScope:
             raise self.source.error(first.span, f"column `{first.text}` is ambiguous", f"write {choices}")
         return owners[0], path
 
-    def _unknown(self, path: Sequence[Name], relation: Relation | None):
+    def _unknown(self, path: Sequence[Name], relation: Relation | None) -> SqlError:
         first = path[0]
         if relation is not None and len(path) > 1:
-            return self.source.error(
-                path[1].span,
-                f"unknown column `{path[1].text}` in {relation.alias}",
-                suggest(path[1].text, relation.columns, "its columns"),
-                relation.defined,
-            )
+            return unknown_column(self.source, path[1], relation.alias, relation.columns, relation.defined)
         if relation is not None:
-            return self.source.error(
-                first.span, f"`{first.text}` is a table, not a column", f"write `{first.text}`.column"
-            )
+            what = f"`{first.text}` is a table, not a column"
+            return self.source.error(first.span, what, f"write `{first.text}`.column")
         if len(path) > 1:
             return self.source.error(first.span, f"unknown table `{first.text}`", self._hint_for_table(first.text))
         everything = {name for found in self.relations for name in found.columns}
@@ -218,8 +204,7 @@ def check_column_name(
     wrong = [character for character in name.text if character in FORBIDDEN]
     if not reserved and not wrong:
         return
-    other = re.sub("_+", "_", "".join("_" if character in FORBIDDEN else character for character in name.text))
-    other = unused(other.strip("_") or "value", taken)
+    other = unused(storable(name.text), taken)
     why = "names that begin with `_` are the lake's own" if reserved else "Delta Lake does not take it in a name"
     write = f"call it `{other}`"
     if by_name:
@@ -229,6 +214,12 @@ def check_column_name(
             write += " (a target needs the first alone)"
     what = "begins with `_`" if reserved else f"holds {wrong[0]!r}"
     raise source.error(name.span, f"column `{name.text}` {what}", f"{why}: {write}")
+
+
+def storable(name: str) -> str:
+    """The name that is most like `name` and that the lake can have."""
+    found = re.sub("_+", "_", "".join("_" if character in FORBIDDEN else character for character in name))
+    return found.strip("_") or "value"
 
 
 def unused(name: str, taken: Collection[str]) -> str:

@@ -5,9 +5,10 @@ two interval types.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -15,11 +16,9 @@ from tidegate.pipelines.syntax.types import (
     APPROXIMATE,
     MAX_PRECISION,
     NULL,
-    STRING,
     FlinkType,
     Kind,
     decimal,
-    spark_string,
 )
 
 Constant = int | Decimal | str | None
@@ -41,9 +40,14 @@ class Value:
     aliases: frozenset[str] = field(default_factory=frozenset)
     digits: int = 0
 
+    def to(self, target: FlinkType) -> str:
+        """Spark SQL of the value as an `assignable` type; unchanged where Spark's type is the same already."""
+        return self.sql if self.type.spark == target.spark else f"CAST({self.sql} AS {target.spark})"
 
-def string_value(text: str) -> Value:
-    return Value(spark_string(text), STRING, literal=True, constant=text)
+
+def derived(sql: str, of: FlinkType, *parts: Value) -> Value:
+    """What is computed of `parts`."""
+    return Value(sql, of, aliases=frozenset().union(*(part.aliases for part in parts)))
 
 
 def null_value() -> Value:
@@ -116,8 +120,8 @@ _MICROS = {
     "MINUTE": 60_000_000,
     "SECOND": 1_000_000,
 }
-_SPARK_UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-_ORDER = ("DAY", "HOUR", "MINUTE", "SECOND")
+_SPANS = (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
+"""The units that an interval may reach over, of months and of microseconds."""
 _MOST = {"HOUR": 24, "MINUTE": 60, "SECOND": 60, "MONTH": 12}
 DAYS = "days"
 """The constant of an interval of whole days, months or years: it may be added to a DATE."""
@@ -130,7 +134,7 @@ def interval_value(tree: exp.Expr) -> Value | None:
     if amount is None or amount >= (2**31 if first in _MONTHS else 2**63):  # Spark's INT of months, BIGINT of µs
         return None
     sign = "-" if negative and amount else ""
-    plain = f"INTERVAL '{sign}{text}' {first}" if last is None and first in _SPARK_UNITS else None
+    plain = f"INTERVAL '{sign}{text}' {first}" if last is None and any(first in units for units in _SPANS) else None
     if first in _MONTHS:
         sql = plain or f"INTERVAL '{sign}{amount // 12}-{amount % 12}' YEAR TO MONTH"
         return Value(sql, FlinkType(Kind.MONTH_INTERVAL), constant=DAYS)
@@ -138,9 +142,8 @@ def interval_value(tree: exp.Expr) -> Value | None:
     seconds, micros = divmod(rest, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
     sql = f"INTERVAL '{sign}{days}' DAY" if not rest else f"INTERVAL '{sign}{days} {clock}' DAY TO SECOND"
-    sql = plain or sql
     digits = len(f"{micros:06}".rstrip("0")) if micros else 0
-    return Value(sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS, digits=digits)
+    return Value(plain or sql, FlinkType(Kind.DAY_INTERVAL), constant=None if rest else DAYS, digits=digits)
 
 
 def length(tree: exp.Interval) -> int | None:
@@ -158,44 +161,27 @@ def _units(tree: exp.Expr) -> tuple[str, str | None]:
 
 def _amount(tree: exp.Expr) -> tuple[str, bool, int | None]:
     """An interval's text without its sign, whether that is a minus, and its length in microseconds or months."""
-    first, last = _units(tree)
     text = tree.this.this.strip()
     plain = text.lstrip("+-")
-    return plain, text.startswith("-"), _single(plain, first) if last is None else _span(plain, first, last)
+    return plain, text.startswith("-"), _total(plain, *_units(tree))
 
 
-def _single(text: str, unit: str) -> int | None:
-    number = _number(text)
-    if number is None or (unit != "SECOND" and number != int(number)):
-        return None
-    scaled = number * (_MONTHS.get(unit) or _MICROS[unit])
-    return int(scaled) if scaled == int(scaled) else None
-
-
-def _span(text: str, first: str, last: str) -> int | None:
-    if (first, last) == ("YEAR", "MONTH"):
-        parts, names = text.split("-"), ["YEAR", "MONTH"]
-    elif first in _ORDER and last in _ORDER and _ORDER.index(first) < _ORDER.index(last):
-        parts = text.replace(" ", ":", 1).split(":") if first == "DAY" else text.split(":")
-        names = list(_ORDER[_ORDER.index(first) : _ORDER.index(last) + 1])
-    else:
-        return None
-    if len(parts) != len(names):
-        return None
-    total = 0
-    for place, (part, name) in enumerate(zip(parts, names, strict=True)):
-        amount = _single(part, name)
-        scale = _MONTHS.get(name) or _MICROS[name]
-        if amount is None or (place and amount >= _MOST[name] * scale):
+def _total(text: str, first: str, last: str | None) -> int | None:
+    """The length that a text spells in one unit, or from a `first` to a `last` one; None where it does not fit them."""
+    units, parts = [first], [text]
+    if last is not None:
+        line = next((line for line in _SPANS if first in line and last in line), ())
+        units = [unit for unit in line if line.index(first) <= line.index(unit) <= line.index(last)]
+        parts = (text.replace(" ", ":", 1) if first == "DAY" else text).split("-" if first == "YEAR" else ":")
+        if len(units) < 2 or len(parts) != len(units):
             return None
-        total += amount
+    total = 0
+    for place, (part, unit) in enumerate(zip(parts, units, strict=True)):
+        number = Decimal(part) if re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", part) else None
+        if number is None or (unit != "SECOND" and number != int(number)) or (place and number >= _MOST[unit]):
+            return None
+        scaled = number * (_MONTHS.get(unit) or _MICROS[unit])
+        if scaled != int(scaled):
+            return None
+        total += int(scaled)
     return total
-
-
-def _number(text: str) -> Decimal | None:
-    if not text or not set(text) <= set("0123456789."):
-        return None
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return None

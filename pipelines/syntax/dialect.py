@@ -8,6 +8,7 @@ statement sets, and named errors for everything that is no part of the dialect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar, TypeVar
@@ -104,11 +105,8 @@ class ScriptParser(QueryGrammar):
         word = first.text.upper()
         if word in REFUSED_STATEMENTS and first.token_type != TokenType.STRING:
             self.refuse(span_of(first), f"{word} is not supported", REFUSED_STATEMENTS[word])
-        self.expected(
-            "a statement",
-            did_you_mean(word, ["CREATE", "INSERT"])
-            or "a script is made of CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO",
-        )
+        made_of = "a script is made of CREATE TABLE, CREATE VIEW, CREATE FUNCTION and INSERT INTO"
+        self.expected("a statement", did_you_mean(word, ["CREATE", "INSERT"]) or made_of)
 
     def _setting(self, first: Token) -> SetOption:
         """The rest of SET 'key' = 'value'."""
@@ -202,7 +200,8 @@ def tokenize(source: Source) -> list[Token]:
         found = tokenizer.tokens
         broken = True
     # Outside of `except`: sqlglot's error quotes the script, secrets and all, and must not ride along as context.
-    begin, unfinished = _after_comments(source.text, found[-1].end + 1 if found else 0)
+    begin = _behind_gap(source.text, found[-1].end + 1 if found else 0)
+    unfinished = source.text.startswith("/*", begin)
     source.hide(found, begin if broken and not unfinished else None)
     if unfinished:
         raise source.error(Span(begin, begin + 2), "the comment does not end", "close it with */")
@@ -216,24 +215,21 @@ def _hints(source: Source, found: list[Token]) -> dict[int, list[Token]]:
     """The tokens of each hint `/*+ OPTIONS(…) */`, by where the token in front of it ends. A hint looks like a comment;
     ignoring one silently would change what the script means."""
     hints: dict[int, list[Token]] = {}
-    if "/*+" not in source.text:
-        return hints
     ends = [0, *(token.end + 1 for token in found)]
     starts = [*(token.start for token in found), len(source.text)]
     for end, stop in zip(ends, starts, strict=True):
-        offset = end
-        while offset < stop:
-            after = _after_comment(source.text, offset)
-            if source.text.startswith("/*+", offset):
-                try:
-                    tokens = Tidegate().tokenizer().tokenize(" " * (offset + 3) + source.text[offset + 3 : after - 2])
-                except TokenError:
-                    tokens = []
-                source.hide(tokens)
-                if end in hints or not tokens or tokens[0].text.upper() != "OPTIONS":
-                    raise no_hint(source, offset)
-                hints[end] = tokens
-            offset = after
+        for comment in re.finditer(_COMMENT, source.text[end:stop], re.DOTALL):
+            if not comment.group().startswith("/*+"):
+                continue
+            offset = end + comment.start()
+            try:
+                tokens = Tidegate().tokenizer().tokenize(" " * (offset + 3) + comment.group()[3:-2])
+            except TokenError:
+                tokens = []
+            source.hide(tokens)
+            if end in hints or not tokens or tokens[0].text.upper() != "OPTIONS":
+                raise no_hint(source, offset)
+            hints[end] = tokens
     return hints
 
 
@@ -243,29 +239,15 @@ def no_hint(source: Source, offset: int) -> SqlError:
     return source.error(place, "hints are not supported, but OPTIONS(…) behind a table's name in FROM or JOIN", hint)
 
 
-def _after_comments(text: str, offset: int) -> tuple[int, bool]:
-    """Where the text goes on after spaces and comments from `offset` on; and whether a comment there does not end."""
-    while offset < len(text):
-        after = _after_comment(text, offset)
-        if after == offset:
-            return offset, False
-        if after > len(text):
-            return offset, True
-        offset = after
-    return offset, False
+_COMMENT = r"--[^\r\n]*|/\*.*?\*/"
+_GAP = re.compile(rf"(?:\s|{_COMMENT})*", re.DOTALL)
+"""Spaces and comments between tokens."""
 
 
-def _after_comment(text: str, offset: int) -> int:
-    """Where the text goes on after one space or comment at `offset`; past the text's end when it does not end."""
-    if text[offset].isspace():
-        return offset + 1
-    if text.startswith("--", offset):
-        ends = [found for sign in "\r\n" if (found := text.find(sign, offset)) >= 0]
-        return min(ends, default=len(text))
-    if text.startswith("/*", offset):
-        end = text.find("*/", offset + 2)
-        return len(text) + 1 if end < 0 else end + 2
-    return offset
+def _behind_gap(text: str, offset: int) -> int:
+    """Where the text goes on after spaces and comments from `offset` on: at a comment that does not end, too."""
+    found = _GAP.match(text, offset)
+    return found.end() if found else offset
 
 
 def _broken(source: Source, begin: int) -> Exception:

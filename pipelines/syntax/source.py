@@ -5,6 +5,7 @@ Offsets count characters from 0; a span ends before its `end`. Lines and columns
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -42,7 +43,7 @@ class Source:
     def __init__(self, text: str, path: str | None = None) -> None:
         self.text = text
         self.path = path
-        self._starts = _line_starts(text)
+        self._starts = [0, *(found.end() for found in re.finditer(r"\r?\n|\r", text))]
         self._hidden: list[Span] = []
         self.hints: dict[int, list[Token]] = {}
 
@@ -139,7 +140,7 @@ class Source:
         """`offset`, but at the end of the text the end of what is written, so that there is a line to show."""
         if offset < len(self.text):
             return offset
-        return max(len(self.text.rstrip()), 0)
+        return len(self.text.rstrip())
 
     def _excerpt(self, span: Span) -> str:
         place = self.location(span.start)
@@ -167,14 +168,6 @@ _QUOTES = ("'", "`", '"')
 def _of_a_name(character: str) -> bool:
     """Whether a character may stand in an option's name."""
     return character.isalnum() or character in "._-"
-
-
-def _line_starts(text: str) -> list[int]:
-    starts = [0]
-    for offset, character in enumerate(text):
-        if character == "\n" or (character == "\r" and text[offset + 1 : offset + 2] != "\n"):
-            starts.append(offset + 1)
-    return starts
 
 
 def _underlined(cells: list[tuple[str, bool]], number: str) -> str:

@@ -254,29 +254,8 @@ def spanned(node: E, span: Span) -> E:
 
 
 def place(node: exp.Expr) -> Span | None:
-    """The place of a tree: its own place, or from its first part to its last. Computed once for all of its parts, as
-    each of them is asked for: a long chain of operators is a deep tree."""
-    if "start" not in node.meta and _PLACED not in node.meta:
-        parts: list[exp.Expr] = []
-        waiting = [node]
-        while waiting:  # no recursion, for the same reason
-            part = waiting.pop()
-            if "start" not in part.meta and _PLACED not in part.meta:
-                parts.append(part)
-                waiting.extend(part.iter_expressions())
-        for part in reversed(parts):  # what a part is made of comes after it
-            spans = [span for span in map(_placed, part.iter_expressions()) if span is not None]
-            whole = Span(min(span.start for span in spans), max(span.end for span in spans)) if spans else None
-            part.meta[_PLACED] = whole
-    return _placed(node)
-
-
-_PLACED = "placed"
-
-
-def _placed(node: exp.Expr) -> Span | None:
-    """The place that a node has, or that `place` has found."""
-    return Span(node.meta["start"], node.meta["end"] + 1) if "start" in node.meta else node.meta[_PLACED]
+    """The place of a tree, which the grammar notes as it makes it; None for one that it has not made."""
+    return Span(node.meta["start"], node.meta["end"] + 1) if "start" in node.meta else None
 
 
 class CastTo(Expression):

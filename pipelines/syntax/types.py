@@ -52,6 +52,7 @@ NUMERIC = frozenset({*INTEGERS, Kind.DECIMAL, *APPROXIMATE})
 STRINGS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.STRING})
 BINARIES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BYTES})
 TIMESTAMPS = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ})
+MOMENTS = TIMESTAMPS | {Kind.DATE}
 INTERVALS = frozenset({Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL})
 NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.ROW})
 
@@ -148,6 +149,11 @@ class FlinkType:
         """What an ARRAY holds, or a MAP's values."""
         return self.arguments[-1]
 
+    @property
+    def parts(self) -> tuple[FlinkType, ...]:
+        """The types inside of an ARRAY, a MAP or a ROW."""
+        return self.arguments or tuple(field.type for field in self.fields)
+
     def not_null(self) -> FlinkType:
         return replace(self, nullable=False)
 
@@ -175,3 +181,7 @@ INSTANT = FlinkType(Kind.TIMESTAMP_LTZ, 3)
 
 def decimal(precision: int, scale: int) -> FlinkType:
     return FlinkType(Kind.DECIMAL, precision, scale)
+
+
+def array_of(element: FlinkType) -> FlinkType:
+    return FlinkType(Kind.ARRAY, arguments=(element,))

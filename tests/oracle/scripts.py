@@ -59,8 +59,9 @@ class Union:
 
 @dataclass(frozen=True)
 class Join:
-    """`of` JOIN `build` on `k`, which adds its `v` to `n`. `strict`: a version whose v is a multiple of 5 is no match,
-    by ON, or (`by_view`) by the WHERE of a view of the build; `leaves_out`: WHERE leaves out multiples of 3."""
+    """`of` JOIN `build` on `k`, which adds its `v` to `n`, or the `id` of a target. `strict`: a version of which that
+    is a multiple of 5 is no match, by ON, or (`by_view`) by the WHERE of a view of the build; `leaves_out`: WHERE
+    leaves out multiples of 3."""
 
     of: Node
     build: str
@@ -181,16 +182,16 @@ class _Text:
         if isinstance(node, Map):
             where = f" WHERE MOD(id, {node.leaves_out}) <> 0" if node.leaves_out else ""
             return f"SELECT id + {node.add} AS id, k + {node.shift} AS k, n, ts{p} FROM {inner} AS x{where}"
-        build, strict = node.build, node.strict and not node.by_view
+        build, strict, v = node.build, node.strict and not node.by_view, "v" if node.build in BUILDS else "id"
         if node.strict and node.by_view:
             build = f"{self.of.target}{len(self.views)}"
-            query = f"SELECT k AS j, v FROM {node.build} WHERE MOD(v, 5) <> 0"
-            self.views.append(f"CREATE VIEW {build} (k, v) AS {query};\n")
+            query = f"SELECT k AS j, {v} FROM {node.build} WHERE MOD({v}, 5) <> 0"
+            self.views.append(f"CREATE VIEW {build} (k, {v}) AS {query};\n")
         p = p and ", x.p"
-        text = f"SELECT x.id, x.k, x.n + y.v AS n, x.ts{p} FROM {inner} AS x "
+        text = f"SELECT x.id, x.k, x.n + y.{v} AS n, x.ts{p} FROM {inner} AS x "
         text += f"{node.kind}JOIN {build} FOR SYSTEM_TIME AS OF x.{self.of.time} AS y ON y.k = x.k"
-        text += " AND MOD(y.v, 5) <> 0" if strict else ""
-        return text + (" WHERE MOD(COALESCE(y.v, 1), 3) <> 0" if node.leaves_out else "")
+        text += f" AND MOD(y.{v}, 5) <> 0" if strict else ""
+        return text + (f" WHERE MOD(COALESCE(y.{v}, 1), 3) <> 0" if node.leaves_out else "")
 
     def _relation(self, node: Node, p: str, in_view: bool) -> str:
         """What FROM names."""
@@ -229,20 +230,20 @@ class Script:
             options = f", 'gate.on-unmatched' = '{each.policy}'"
             options += f", 'release.max-rows' = '{each.most}'" if each.most else ""
             time = f"{MORE if each.timed and not each.window else ''}, p AS PROCTIME()"
-            text += (
-                f"CREATE TABLE {each.target} (id INT, k INT, n INT, ts TIMESTAMP(3){time}) {WITH.format(options)};\n"
-            )
+            key = " PRIMARY KEY NOT ENFORCED" if any(each.target in other.builds for other in self.statements) else ""
+            columns = f"id INT, k INT{key}, n INT, ts TIMESTAMP(3){time}"
+            text += f"CREATE TABLE {each.target} ({columns}) {WITH.format(options)};\n"
         numbers = self.order or range(len(self.statements))
         return text + "".join(_Text(self.statements[number]).written() for number in numbers)
 
     def readers(self, name: str) -> list[Statement]:
-        """The statements that take rows of a table."""
-        return [each for each in self.statements if name in each.tables]
+        """The statements that take rows of a table, or join it."""
+        return [each for each in self.statements if name in (*each.tables, *each.builds)]
 
 
 def drawn(chance: random.Random, *, calm: bool = False) -> Script:
     """One to four statements by chance. `calm`: in event time alone, and no epoch is held."""
-    timed, made = dict.fromkeys(PROBES, True), list[Statement]()
+    timed, made, versioned = dict.fromkeys(PROBES, True), list[Statement](), set(PROBES)
 
     def styled() -> Any:
         return chance.choice(["brackets", "with", "view"])
@@ -251,10 +252,10 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
         leaves_out = chance.choice([0, 0, 3, 7])
         return Map(of, chance.choice([0, 1000, 2000]), chance.choice([0, 0, 1]), leaves_out, styled())
 
-    def joined(of: Node) -> Join:
+    def joined(of: Node, builds: Sequence[str] = BUILDS) -> Join:
         return Join(
             mapped(of) if chance.random() < 0.2 else of,
-            chance.choice(BUILDS),
+            chance.choice(builds),
             chance.choice(["", "LEFT "]),
             strict=chance.random() < 0.25,
             by_view=chance.random() < 0.5,
@@ -283,11 +284,15 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
             tree = rows()
             has_time = all(timed[table] for table, _ in leaves(tree))
             time = "ts" if has_time and (calm or chance.random() < 0.6) else "p"
+            takes = {table for table, _ in leaves(tree)}
+            builds = [*BUILDS, *[each.target for each in made if each.target in versioned - takes for _ in range(2)]]
             for _ in range(chance.choice([0, 1, 1, 1, 2])):
-                tree = joined(tree)
+                tree = joined(tree, builds)
             if chance.random() < 0.15 and not isinstance(tree, str):
                 tree = mapped(tree)
             policy = chance.choice(["quarantine", "publish", "quarantine" if calm else "block"])
             made.append(Statement(f"t{number}", tree, time, policy, chance.choice([0, 0, 4]), timed=has_time))
+            if takes <= versioned and not made[-1].united:
+                versioned.add(made[-1].target)
         timed[made[-1].target] = made[-1].timed
     return Script(tuple(made), chance.sample(range(len(made)), len(made)))

@@ -24,21 +24,31 @@ class Version(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """A row, the epoch that it came with, and what tells it from every other row of its table."""
+    """A row, the epoch that it came with, what tells it from every other row of its table, its split and offset, and
+    the epoch that it was taken with first."""
 
     epoch: int
     row: Row
     key: tuple[object, ...]
+    place: tuple[str, int] = ("", 0)
+    first: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, tuple[str, int]]:
+        """Among the versions that a target has of a key."""
+        return self.first, -1 if self.row.ts is None else self.row.ts, self.place
 
 
 @dataclass
 class Fate:
-    """What has become of a row in a statement: the epoch that took it last, and its result there
-    (`Statement.result`)."""
+    """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
+    `place`: its split, after the epoch that it had come with, and offset. `first`: the epoch that took it first."""
 
     row: Row
     number: int
+    place: tuple[str, int]
     epoch: int = 0
+    first: int = 0
     result: Row | str = "dropped"
 
 
@@ -65,6 +75,7 @@ class Model:
             quarantined = [each for each in quarantined if each not in gone]
             for fate in self._taken(statement, plan, fates):
                 again, fate.epoch = bool(fate.epoch), plan.epoch
+                fate.first = fate.first or plan.epoch
                 if not again:
                     self.first[statement.target].append((plan.epoch, fate.row))
                 fate.result = self._result(statement, plan, fate)
@@ -76,7 +87,9 @@ class Model:
                     quarantined.append((plan.epoch, kept))
         self.quarantined[statement.target] = quarantined
         self.rows[statement.target] = [
-            Landed(fate.epoch, fate.result, key) for key, fate in fates.items() if isinstance(fate.result, Row)
+            Landed(fate.epoch, fate.result, key, fate.place, fate.first)
+            for key, fate in fates.items()
+            if isinstance(fate.result, Row)
         ]
 
     def _taken(self, statement: Statement, plan: ReleasePlan, fates: dict[tuple[object, ...], Fate]) -> Iterator[Fate]:
@@ -88,10 +101,12 @@ class Model:
         yield from [fate for fate in taken if any(low <= fate.epoch <= high for low, high in spans)]
         for number, (table, _) in enumerate(leaves(statement.tree)):
             item = plan.takes[number]
-            for epoch, row, key in self.rows[table]:
+            for epoch, row, key, (split, offset), _ in self.rows[table]:
+                begin = f"{number + 1} {table}/" if statement.united else ""
+                place = f"{epoch:010}/{begin}{split}", offset
                 due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
                 if due and (number, *key) not in fates:
-                    yield fates.setdefault((number, *key), Fate(row, number))
+                    yield fates.setdefault((number, *key), Fate(row, number, place))
 
     @staticmethod
     def _may_match(plan: ReleasePlan, fate: Fate) -> bool:
@@ -111,6 +126,8 @@ class Model:
         pins = {pin.table: pin.epoch for pin in plan.pins}
 
         def found(build: str, row: Row) -> int | None:
+            if build in self.rows:
+                return self._version(build, row, pins[build], event=statement.in_event_time)
             versions = [each for each in self.versions[build] if each.k == row.k and each.epoch <= pins[build]]
             if statement.in_event_time:
                 assert row.ts is not None
@@ -120,12 +137,23 @@ class Model:
         result = statement.result(fate.number, fate.row, found, plan.on_unmatched)
         return "quarantined" if plan.discards and result != "dropped" else result
 
+    def _version(self, target: str, probe: Row, pin: int, *, event: bool) -> int | None:
+        """The `id` of the row of a target that is valid for a probe's row: of its key, the newest one."""
+        versions = [each for each in self.rows[target] if each.row.k == probe.k and each.epoch <= pin]
+        if event:
+            assert probe.ts is not None
+            past = [(each.row.ts, each) for each in versions if each.row.ts is not None and each.row.ts <= probe.ts]
+            versions = [each for _, each in sorted(past, key=lambda pair: (pair[0], pair[1].order))]
+        else:
+            versions.sort(key=lambda each: each.order)
+        return versions[-1].row.id if versions else None
+
     def counted(self, statement: Statement, reached: Mapping[int, int]) -> list[tuple[int, int, int, int]]:
         """The rows of a window's target. `reached`: of its table's log, epoch -> watermark in ms. A row is late where
         its window's end was reached with the epoch before its own."""
         found: Counter[tuple[int, int]] = Counter()
         assert isinstance(statement.tree, str)
-        for epoch, row, _ in self.rows[statement.tree]:
+        for epoch, row, *_ in self.rows[statement.tree]:
             if row.ts is None:
                 continue
             before = max((each for each in reached if each < epoch), default=None)

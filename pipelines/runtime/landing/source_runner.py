@@ -173,7 +173,7 @@ class SourceRunner:
             if on_epoch is not None:
                 on_epoch(epochs[-1])
 
-        with self.opened(generation) as (source, context):
+        with self.leases.named(self.table.name), self.opened(generation) as (source, context):
             position = position_of(context, self.lake)
             left_over = unfinished(position, self.stream.generation(generation).last)
             if left_over is not None:

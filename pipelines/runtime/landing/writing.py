@@ -113,6 +113,9 @@ _INSERTED = (
 )
 """What a build side that is a probe, too, stores of a row: as a version it is an insert, as is each row of a probe."""
 
+_LIKE_A_PROBE = "IF(_op IN ('c', 'r'), '+I', _op)"
+"""What a build side stores of a row whose table, by its connector, only grows: so it may serve as a probe later."""
+
 TAGS = ("_generation", "_epoch")
 """Stored columns that the lake adds."""
 
@@ -205,6 +208,8 @@ class EpochWriter:
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
         if self.table.also_probe:
             rows = rows.withColumn("_op", F.expr(_INSERTED))
+        elif self.table.role == "build" and connector(self.table.connector).spec.only_grows(self.table.options):
+            rows = rows.withColumn("_op", F.expr(_LIKE_A_PROBE))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}
             stored = _spelled(lake_rows.ddl(self._types))

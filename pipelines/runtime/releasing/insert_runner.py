@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -420,11 +420,14 @@ class InsertRunner(InsertOnLake, ABC):
         self.definitions.number(self.owner)  # changed by another runner meanwhile, the epoch is that one's to plan
         return plan
 
-    def _explained(self, plan: ReleasePlan, state: str) -> AbstractContextManager[None]:
-        """What Spark, Delta Lake and the disk throw, raised as StepFailed of this plan."""
+    @contextmanager
+    def _explained(self, plan: ReleasePlan, state: str) -> Iterator[None]:
+        """What Spark, Delta Lake and the disk throw, raised as StepFailed of this plan; LeaseHeld where another runner
+        has taken the lease meanwhile."""
         low, high = plan.reads
         where = f"generation {plan.generation}, epoch {plan.epoch}: epochs {low + 1} to {high} of {plan.probe}"
-        return explained(self.insert.id, where, state)
+        with self.leases.named(self.owner), explained(self.insert.id, where, state):
+            yield
 
     def _application(self, role: CommitRole, plan: ReleasePlan) -> str:
         return self.lake.application(self.owner, role, plan.generation)

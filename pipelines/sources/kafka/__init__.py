@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.pipelines.connectors import flink
+from tidegate.pipelines.connectors.options import flag
 from tidegate.pipelines.connectors.protocol import Source, SourceContext
 from tidegate.pipelines.connectors.spec import ERROR_OPTION, ConnectorSpec, OptionSpec
 from tidegate.pipelines.connectors.table import Table
@@ -126,6 +127,7 @@ CONNECTOR = KafkaConnector(
         phases=marks_its_snapshot,
         signals=marks_its_snapshot,
         updates=lambda options: value_format(options) not in APPEND_FORMATS,
+        ordered_by_split=lambda options: flag(options, KEY_CHECK_OPTION.name, "true"),
         check=lambda table: check(table, "kafka"),
     ),
 )

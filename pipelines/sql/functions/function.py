@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value, derived
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.types import (
     BINARIES,
     INTEGERS,
     INTERVALS,
+    MOMENTS,
     NESTED,
     NUMERIC,
     STRINGS,
@@ -41,7 +42,7 @@ TRUTH = Family("BOOLEAN", frozenset({Kind.BOOLEAN}))
 OCTETS = Family("BYTES", BINARIES)
 TEXT_OR_OCTETS = Family("STRING or BYTES", STRINGS | BINARIES)
 MOMENT = Family("TIMESTAMP", TIMESTAMPS)
-DAY = Family("DATE or TIMESTAMP", frozenset({Kind.DATE, *TIMESTAMPS}))
+DAY = Family("DATE or TIMESTAMP", MOMENTS)
 LIST = Family("ARRAY", frozenset({Kind.ARRAY}))
 DICTIONARY = Family("MAP", frozenset({Kind.MAP}))
 COLLECTION = Family("ARRAY or MAP", frozenset({Kind.ARRAY, Kind.MAP}))
@@ -105,9 +106,8 @@ class Function:
         count = len(call.arguments)
         least = len(self.takes) if self.least is None else self.least
         if count < least or (count > len(self.takes) and not self.variadic):
-            call.refuse(
-                f"{call.name} does not take {count} argument{'' if count == 1 else 's'}", f"call it as {self.signature}"
-            )
+            what = f"{call.name} does not take {count} argument{'' if count == 1 else 's'}"
+            call.refuse(what, f"call it as {self.signature}")
         for place, argument in enumerate(call.arguments):
             family = self.takes[min(place, len(self.takes) - 1)]
             if not family.takes(argument.type):
@@ -127,7 +127,12 @@ class Function:
             sql = self.spark.format(*call.sqls, all=", ".join(call.sqls))
         else:
             sql = self.spark(call)
-        return Value(sql, gives, aliases=frozenset().union(*(argument.aliases for argument in call.arguments)))
+        return derived(sql, gives, *call.arguments)
+
+
+def alike(takes: tuple[Family, ...], gives: FlinkType, names: str) -> list[Function]:
+    """Functions that Spark has under the same names, with the same meaning."""
+    return [Function((name,), takes, gives, f"{name.lower()}({{all}})") for name in names.split()]
 
 
 def same(place: int) -> Callable[[Call], FlinkType]:

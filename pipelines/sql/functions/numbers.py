@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.pipelines.sql.coercion import modulo, modulo_type
-from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, same
+from tidegate.pipelines.sql.coercion import modulo
+from tidegate.pipelines.sql.functions.function import NUMBER, WHOLE, Call, Function, alike, same
 from tidegate.pipelines.syntax.types import DOUBLE, INTEGERS, MAX_PRECISION, STRING, FlinkType, Kind, decimal
 
 
@@ -50,30 +50,22 @@ def _whole(function: str):
     return write
 
 
-def _modulo_type(call: Call) -> FlinkType:
-    return modulo_type(*call.types)
-
-
-def _modulo(call: Call) -> str:
-    return modulo(*call.arguments)
-
-
 _OF_ONE = """
     SQRT LN LOG10 LOG2 EXP SIN COS TAN COT ASIN ACOS ATAN SINH COSH TANH ASINH ACOSH ATANH CBRT DEGREES RADIANS
 """
 
 FUNCTIONS = (
+    *alike((NUMBER,), DOUBLE, _OF_ONE),
+    *alike((NUMBER, NUMBER), DOUBLE, "POWER ATAN2"),
+    *alike((), DOUBLE, "PI E"),
+    *alike((WHOLE,), STRING, "BIN"),
     Function(("ABS",), (NUMBER,), same(0), "abs({0})"),
     Function(("ROUND",), (NUMBER, WHOLE), _rounded_type, _round, least=1),
     Function(("FLOOR",), (NUMBER,), _whole_type, _whole("floor"), usage="FLOOR(number) or FLOOR(time TO unit)"),
     Function(("CEIL", "CEILING"), (NUMBER,), _whole_type, _whole("ceil"), usage="CEIL(number) or CEIL(time TO unit)"),
     Function(("SIGN",), (NUMBER,), same(0), lambda call: f"CAST(sign({call.sqls[0]}) AS {call.types[0].spark})"),
-    Function(("MOD",), (NUMBER, NUMBER), _modulo_type, _modulo),
-    Function(("POWER",), (NUMBER, NUMBER), DOUBLE, "power({0}, {1})"),
+    Function(
+        ("MOD",), (NUMBER, NUMBER), lambda call: modulo(*call.arguments).type, lambda call: modulo(*call.arguments).sql
+    ),
     Function(("LOG",), (NUMBER, NUMBER), DOUBLE, "log({all})", least=1),
-    Function(("ATAN2",), (NUMBER, NUMBER), DOUBLE, "atan2({0}, {1})"),
-    *(Function((name,), (NUMBER,), DOUBLE, f"{name.lower()}({{0}})") for name in _OF_ONE.split()),
-    Function(("PI",), (), DOUBLE, "pi()"),
-    Function(("E",), (), DOUBLE, "e()"),
-    Function(("BIN",), (WHOLE,), STRING, "bin({0})"),
 )

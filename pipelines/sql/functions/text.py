@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import re
 
-from tidegate.pipelines.sql.functions.function import ANY, NUMBER, OCTETS, TEXT, TEXT_OR_OCTETS, WHOLE, Call, Function
+from tidegate.pipelines.sql.functions.function import (
+    ANY,
+    NUMBER,
+    OCTETS,
+    TEXT,
+    TEXT_OR_OCTETS,
+    WHOLE,
+    Call,
+    Function,
+    alike,
+)
 from tidegate.pipelines.sql.values import Value
 from tidegate.pipelines.syntax.types import (
     BIGINT,
@@ -16,6 +26,7 @@ from tidegate.pipelines.syntax.types import (
     STRINGS,
     FlinkType,
     Kind,
+    array_of,
     spark_string,
 )
 
@@ -144,69 +155,50 @@ def _to_map(call: Call) -> str:
     return f"aggregate({pairs}, CAST(map() AS MAP<STRING, STRING>), (_m, _p) -> {added})"
 
 
-_STRINGS = FlinkType(Kind.ARRAY, arguments=(STRING,))
+_OVERLAY = "OVERLAY(STRING PLACING STRING FROM integer [FOR integer])"
 
 FUNCTIONS = (
-    Function(("UPPER",), (TEXT,), STRING, "upper({0})"),
-    Function(("LOWER",), (TEXT,), STRING, "lower({0})"),
+    *alike((TEXT,), STRING, "UPPER LOWER LTRIM RTRIM REVERSE MD5 SHA1 URL_ENCODE"),
+    *alike((TEXT,), INT, "ASCII"),
+    *alike((TEXT,), BYTES, "UNHEX"),
+    *alike((WHOLE,), STRING, "CHR"),
+    *alike((TEXT, WHOLE), STRING, "LEFT RIGHT REPEAT"),
+    *alike((TEXT, TEXT), BOOLEAN, "STARTSWITH ENDSWITH"),
+    *alike((TEXT, TEXT), INT, "INSTR REGEXP_COUNT REGEXP_INSTR"),
+    *alike((TEXT, TEXT), STRING, "REGEXP_SUBSTR"),
+    *alike((TEXT, TEXT), BYTES, "ENCODE"),
+    *alike((OCTETS, TEXT), STRING, "DECODE"),
+    *alike((TEXT, TEXT, TEXT), STRING, "TRANSLATE"),
+    *alike((TEXT, TEXT, WHOLE), STRING, "SUBSTRING_INDEX"),
     Function(("CHAR_LENGTH", "CHARACTER_LENGTH"), (TEXT,), INT, "char_length({0})"),
     Function(("OCTET_LENGTH",), (TEXT_OR_OCTETS,), INT, "octet_length({0})"),
     Function(("CONCAT",), (TEXT,), STRING, "concat({all})", variadic=True),
     Function(("CONCAT_WS",), (TEXT, TEXT), STRING, "concat_ws({all})", variadic=True),
     Function(("SUBSTRING", "SUBSTR"), (TEXT, WHOLE, WHOLE), STRING, _substring, least=2),
     Function(("TRIM",), (TEXT, TEXT), STRING, _trim, usage="TRIM([BOTH | LEADING | TRAILING] [STRING] FROM STRING)"),
-    Function(("LTRIM",), (TEXT,), STRING, "ltrim({0})"),
-    Function(("RTRIM",), (TEXT,), STRING, "rtrim({0})"),
     *(
         Function((name,), (TEXT, WHOLE, TEXT), STRING, f"CASE WHEN {{1}} >= 0 AND {{2}} <> '' THEN {name}({{all}}) END")
         for name in ("LPAD", "RPAD")
     ),
-    Function(("LEFT",), (TEXT, WHOLE), STRING, "left({0}, {1})"),
-    Function(("RIGHT",), (TEXT, WHOLE), STRING, "right({0}, {1})"),
-    Function(("REPEAT",), (TEXT, WHOLE), STRING, "repeat({0}, {1})"),
     Function(("REPLACE",), (TEXT, TEXT, TEXT), STRING, _replace),
-    Function(("REVERSE",), (TEXT,), STRING, "reverse({0})"),
-    Function(("TRANSLATE",), (TEXT, TEXT, TEXT), STRING, "translate({all})"),
-    Function(
-        ("OVERLAY",),
-        (TEXT, TEXT, WHOLE, WHOLE),
-        STRING,
-        _overlay,
-        least=3,
-        usage="OVERLAY(STRING PLACING STRING FROM integer [FOR integer])",
-    ),
+    Function(("OVERLAY",), (TEXT, TEXT, WHOLE, WHOLE), STRING, _overlay, least=3, usage=_OVERLAY),
     Function(("POSITION",), (TEXT, TEXT), INT, "locate({0}, {1})", usage="POSITION(STRING IN STRING)"),
     Function(("LOCATE",), (TEXT, TEXT, WHOLE), INT, _locate, least=2),
-    Function(("INSTR",), (TEXT, TEXT), INT, "instr({0}, {1})"),
-    Function(("STARTSWITH",), (TEXT, TEXT), BOOLEAN, "startswith({0}, {1})"),
-    Function(("ENDSWITH",), (TEXT, TEXT), BOOLEAN, "endswith({0}, {1})"),
     Function(("REGEXP",), (TEXT, TEXT), BOOLEAN, _regexp),
     Function(("REGEXP_REPLACE",), (TEXT, TEXT, TEXT), STRING, _regexp_replace),
     Function(("REGEXP_EXTRACT",), (TEXT, TEXT, WHOLE), STRING, _regexp_extract, least=2),
     Function(("SPLIT_INDEX",), (TEXT, TEXT, WHOLE), STRING, _split_index),
-    Function(("SPLIT",), (TEXT, TEXT), _STRINGS, _split),
+    Function(("SPLIT",), (TEXT, TEXT), array_of(STRING), _split),
     Function(("STR_TO_MAP",), (TEXT, TEXT, TEXT), FlinkType(Kind.MAP, arguments=(STRING, STRING)), _to_map, least=1),
-    Function(("ASCII",), (TEXT,), INT, "ascii({0})"),
-    Function(("CHR",), (WHOLE,), STRING, "chr({0})"),
     Function(("HEX",), (ANY,), STRING, _hex, usage="HEX(integer) or HEX(STRING)"),
-    Function(("UNHEX",), (TEXT,), BYTES, "unhex({0})"),
     Function(("TO_BASE64",), (TEXT,), STRING, "base64(CAST({0} AS BINARY))"),
     Function(("FROM_BASE64",), (TEXT,), STRING, "validate_utf8(CAST(unbase64({0}) AS STRING))"),
-    Function(("ENCODE",), (TEXT, TEXT), BYTES, "encode({0}, {1})"),
-    Function(("DECODE",), (OCTETS, TEXT), STRING, "decode({0}, {1})"),
-    Function(("URL_ENCODE",), (TEXT,), STRING, "url_encode({0})"),
     Function(("URL_DECODE",), (TEXT,), STRING, "try_url_decode({0})"),
     Function(("PARSE_URL",), (TEXT, TEXT, TEXT), STRING, "try_parse_url({all})", least=2),
     Function(("JSON_VALUE",), (TEXT, TEXT), STRING, _json, usage="JSON_VALUE(STRING, '$.path' [RETURNING type])"),
     Function(("GET_JSON_OBJECT",), (TEXT, TEXT), STRING, _json),
     Function(("BTRIM",), (TEXT, TEXT), STRING, "btrim({all})", least=1),
-    Function(("SUBSTRING_INDEX",), (TEXT, TEXT, WHOLE), STRING, "substring_index({all})"),
-    Function(("REGEXP_COUNT",), (TEXT, TEXT), INT, "regexp_count({0}, {1})"),
-    Function(("REGEXP_INSTR",), (TEXT, TEXT), INT, "regexp_instr({0}, {1})"),
-    Function(("REGEXP_SUBSTR",), (TEXT, TEXT), STRING, "regexp_substr({0}, {1})"),
     Function(("CRC32",), (TEXT_OR_OCTETS,), BIGINT, "crc32(CAST({0} AS BINARY))"),
-    Function(("MD5",), (TEXT,), STRING, "md5({0})"),
-    Function(("SHA1",), (TEXT,), STRING, "sha1({0})"),
     *(Function((f"SHA{bits}",), (TEXT,), STRING, f"sha2({{0}}, {bits})") for bits in (224, 256, 384, 512)),
     Function(("SHA2",), (TEXT, NUMBER), STRING, _sha2),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, same
+from tidegate.pipelines.sql.functions.function import ANY, DAY, MOMENT, NUMBER, TEXT, WHOLE, Call, Function, alike, same
+from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.syntax.types import (
     BIGINT,
     DATE,
@@ -47,21 +49,18 @@ _FIELDS = {
     "EPOCH": "unix_seconds(CAST({0} AS TIMESTAMP))",
 }
 _DAYS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
+_CLOCK = ("HOUR", "MINUTE", "SECOND", "MILLISECOND")
 
 
-def field_of(unit: str, sql: str) -> str:
+def _field(call: Call, unit: str) -> str:
     """A field of a date or timestamp as a BIGINT."""
-    return f"CAST({_FIELDS[unit].format(sql)} AS BIGINT)"
+    _needs_time(call, unit)
+    return f"CAST({_FIELDS[unit].format(call.sqls[0])} AS BIGINT)"
 
 
-def _field(name: str, unit: str) -> Function:
-    return Function((name,), (DAY,), BIGINT, lambda call: field_of(_needs_time(call, unit), call.sqls[0]))
-
-
-def _needs_time(call: Call, unit: str) -> str:
-    if unit in ("HOUR", "MINUTE", "SECOND") and call.types[-1].kind is Kind.DATE:
+def _needs_time(call: Call, unit: str) -> None:
+    if unit in _CLOCK and call.types[-1].kind is Kind.DATE:
         call.refuse(f"type clash: a DATE has no {unit}", "CAST it to TIMESTAMP(3)", len(call.arguments) - 1)
-    return unit
 
 
 def _pattern(call: Call, *, newer: bool = False, reads: bool = False) -> str:
@@ -135,19 +134,13 @@ def _to_timestamp_ltz(call: Call) -> str:
 
 def _unix_timestamp(call: Call) -> str:
     if not call.arguments:
-        call.refuse(
-            "UNIX_TIMESTAMP() is not supported: a recomputation would give another value",
-            "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant",
-        )
+        hint = "write EXTRACT(EPOCH FROM CURRENT_TIMESTAMP), the plan's instant"
+        call.refuse(f"UNIX_TIMESTAMP() is not supported: {RECOMPUTE}", hint)
     return f"unix_seconds(try_to_timestamp({call.sqls[0]}, {_pattern(call, reads=True)}))"
 
 
 def _from_unixtime(call: Call) -> str:
     return f"date_format(timestamp_seconds({call.sqls[0]}), {_pattern(call)})"
-
-
-def _extract(call: Call) -> str:
-    return field_of(_needs_time(call, call.units[0]), call.sqls[0])
 
 
 def _add(call: Call) -> str:
@@ -171,8 +164,7 @@ def _truncated(call: Call) -> str:
     moment, of = call.arguments[0], call.types[0]
     if not DAY.takes(of):
         call.refuse(f"type clash: {call.name}(… TO {call.units[0]}) takes a TIMESTAMP or DATE, not {of}", None, 0)
-    if of.kind is Kind.DATE and call.units[0] not in _DAYS:
-        call.refuse(f"type clash: a DATE has no {call.units[0]}", "CAST it to TIMESTAMP(3)", 0)
+    _needs_time(call, call.units[0])
     return f"CAST(date_trunc('{call.units[0]}', {moment.sql}) AS {of.spark})"
 
 
@@ -188,8 +180,7 @@ def _date_trunc(call: Call) -> str:
     unit, of = call.arguments[0].constant, call.types[1]
     if not isinstance(unit, str) or unit.upper() not in _TRUNCATED:
         call.refuse("DATE_TRUNC's unit is a constant", f"one of {', '.join(_TRUNCATED)}", 0)
-    if of.kind is Kind.DATE and unit.upper() not in _DAYS:
-        call.refuse(f"type clash: a DATE has no {unit.upper()}", "CAST it to TIMESTAMP(3)", 1)
+    _needs_time(call, unit.upper())
     return f"CAST(date_trunc('{unit.upper()}', {call.sqls[1]}) AS {of.spark})"
 
 
@@ -225,11 +216,9 @@ def _convert_tz(call: Call) -> str:
     return f"date_format(from_utc_timestamp({utc}, {other}), '{DEFAULT_PATTERN}')"
 
 
-def _since_1970(name: str) -> Function:
-    return Function((name,), (MOMENT,), BIGINT, f"{name.lower()}(CAST({{0}} AS TIMESTAMP))")
-
-
-_TRUNCATED = (*_DAYS, "HOUR", "MINUTE", "SECOND", "MILLISECOND")
+_TRUNCATED = (*_DAYS, *_CLOCK)
+_NAMES = {"DAY": "DAYOFMONTH", "DOY": "DAYOFYEAR", "DOW": "DAYOFWEEK"}
+"""The functions that give a unit, where they are not called like it."""
 _NOW = ("NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME", "SYSTEM_PROCTIME")
 
 FUNCTIONS = (
@@ -237,44 +226,35 @@ FUNCTIONS = (
     *(Function((name,), (), INSTANT, INSTANT_SQL) for name in _NOW),
     Function(("LOCALTIMESTAMP",), (), _LOCAL, f"CAST({INSTANT_SQL} AS TIMESTAMP_NTZ)", usage="LOCALTIMESTAMP"),
     Function(("CURRENT_DATE",), (), DATE, f"CAST({INSTANT_SQL} AS DATE)", usage="CURRENT_DATE"),
-    _field("YEAR", "YEAR"),
-    _field("QUARTER", "QUARTER"),
-    _field("MONTH", "MONTH"),
-    _field("WEEK", "WEEK"),
-    _field("DAYOFMONTH", "DAY"),
-    _field("DAYOFYEAR", "DOY"),
-    _field("DAYOFWEEK", "DOW"),
-    _field("HOUR", "HOUR"),
-    _field("MINUTE", "MINUTE"),
-    _field("SECOND", "SECOND"),
+    *(
+        Function((_NAMES.get(unit, unit),), (DAY,), BIGINT, partial(_field, unit=unit))
+        for unit in _FIELDS
+        if unit != "EPOCH"
+    ),
     Function(("FLOOR TO",), (ANY,), same(0), _truncated, usage="FLOOR(time TO unit)"),
     Function(("CEIL TO", "CEILING TO"), (ANY,), same(0), _raised, usage="CEIL(time TO unit)"),
-    Function(("EXTRACT",), (DAY,), BIGINT, _extract, usage="EXTRACT(unit FROM time)"),
+    Function(("EXTRACT",), (DAY,), BIGINT, lambda call: _field(call, call.units[0]), usage="EXTRACT(unit FROM time)"),
     Function(("DATE_FORMAT",), (ANY, TEXT), STRING, _date_format, usage="DATE_FORMAT(time, pattern)"),
     Function(("TO_DATE",), (TEXT, TEXT), DATE, lambda call: f"CAST({_parsed(call)} AS DATE)", least=1),
     Function(("TO_TIMESTAMP",), (TEXT, TEXT), _LOCAL, _to_timestamp, least=1),
     Function(("TO_TIMESTAMP_LTZ",), (NUMBER, WHOLE), INSTANT, _to_timestamp_ltz, least=1),
     Function(("UNIX_TIMESTAMP",), (TEXT, TEXT), BIGINT, _unix_timestamp, least=0),
     Function(("FROM_UNIXTIME",), (NUMBER, TEXT), STRING, _from_unixtime, least=1),
-    Function(
-        ("TIMESTAMPADD",),
-        (WHOLE, ANY),
-        lambda call: call.types[1].null(),
-        _add,
-        usage="TIMESTAMPADD(unit, integer, time)",
+    Function(("TIMESTAMPADD",), (WHOLE, ANY), same(1), _add, usage="TIMESTAMPADD(unit, integer, time)"),
+    *alike((WHOLE,), INSTANT, "TIMESTAMP_SECONDS TIMESTAMP_MILLIS"),
+    *alike((WHOLE,), FlinkType(Kind.TIMESTAMP_LTZ, 6), "TIMESTAMP_MICROS"),
+    *(
+        Function((f"UNIX_{unit}",), (MOMENT,), BIGINT, f"unix_{unit.lower()}(CAST({{0}} AS TIMESTAMP))")
+        for unit in ("SECONDS", "MILLIS", "MICROS")
     ),
-    Function(("TIMESTAMP_SECONDS",), (WHOLE,), INSTANT, "timestamp_seconds({0})"),
-    Function(("TIMESTAMP_MILLIS",), (WHOLE,), INSTANT, "timestamp_millis({0})"),
-    Function(("TIMESTAMP_MICROS",), (WHOLE,), FlinkType(Kind.TIMESTAMP_LTZ, 6), "timestamp_micros({0})"),
-    _since_1970("UNIX_SECONDS"),
-    _since_1970("UNIX_MILLIS"),
-    _since_1970("UNIX_MICROS"),
     Function(("DATE_TRUNC",), (TEXT, DAY), same(1), _date_trunc, usage="DATE_TRUNC('unit', time)"),
     Function(("TO_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("to_utc_timestamp")),
     Function(("FROM_UTC_TIMESTAMP",), (MOMENT, TEXT), same(0), _in_zone("from_utc_timestamp")),
     Function(("CONVERT_TZ",), (TEXT, TEXT, TEXT), STRING, _convert_tz),
-    Function(("DATE_ADD",), (DAY, WHOLE), DATE, "date_add(CAST({0} AS DATE), CAST({1} AS INT))"),
-    Function(("DATE_SUB",), (DAY, WHOLE), DATE, "date_sub(CAST({0} AS DATE), CAST({1} AS INT))"),
+    *(
+        Function((name,), (DAY, WHOLE), DATE, f"{name.lower()}(CAST({{0}} AS DATE), CAST({{1}} AS INT))")
+        for name in ("DATE_ADD", "DATE_SUB")
+    ),
     Function(("LAST_DAY",), (DAY,), DATE, "last_day(CAST({0} AS DATE))"),
     Function(("TIMESTAMPDIFF",), (DAY, DAY), INT, _difference, usage="TIMESTAMPDIFF(unit, from, to)"),
 )

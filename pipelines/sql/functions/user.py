@@ -67,9 +67,6 @@ def _argument(parameter: Parameter, argument: Value) -> str:
     return argument.sql
 
 
-__all__ = ["callable_in_sql"]
-
-
 class UserFunctions:
     """The functions of one script, by name in any case. `later`: names of those that are declared further down."""
 

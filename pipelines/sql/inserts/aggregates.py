@@ -26,6 +26,7 @@ from tidegate.pipelines.syntax.types import (
     NUMERIC,
     FlinkType,
     Kind,
+    array_of,
     decimal,
     quoted,
 )
@@ -77,8 +78,8 @@ def _count(call: Call, distinct: bool, parts: Parts) -> Value:
     if of.kind in {*NESTED, *APPROXIMATE, *INTERVALS}:
         hint = "CAST it to a DECIMAL or a STRING" if of.kind in APPROXIMATE else None
         call.refuse(f"type clash: COUNT(DISTINCT …) of {of.null()}", hint, 0)
-    array = FlinkType(Kind.ARRAY, arguments=(of.null(),))
-    return Value(parts.need("set", f"collect_set({sql})", array, _named("distinct", call)), BIGINT.not_null())
+    kept = parts.need("set", f"collect_set({sql})", array_of(of.null()), _named("distinct", call))
+    return Value(kept, BIGINT.not_null())
 
 
 def _sum(call: Call, distinct: bool, parts: Parts) -> Value:
@@ -98,16 +99,8 @@ def _avg(call: Call, distinct: bool, parts: Parts) -> Value:
     return _value(f"CAST({total} / {count} AS {of.spark})", of, call)
 
 
-def _least(call: Call, distinct: bool, parts: Parts) -> Value:
-    return _extreme("min", call, parts)
-
-
-def _greatest(call: Call, distinct: bool, parts: Parts) -> Value:
-    return _extreme("max", call, parts)
-
-
-def _extreme(kind: str, call: Call, parts: Parts) -> Value:
-    of = call.arguments[0].type
+def _extreme(call: Call, distinct: bool, parts: Parts) -> Value:
+    kind, of = call.name.lower(), call.arguments[0].type
     if of.kind in {*NESTED, *BINARIES, *INTERVALS}:
         call.refuse(f"type clash: {call.name} of {of.null()}", "it takes what has an order", 0)
     return _value(parts.need(kind, f"{kind}({call.sqls[0]})", of, _named(kind, call)), of, call)
@@ -149,8 +142,8 @@ def _named(kind: str, call: Call) -> str:
 RULES: dict[str, Callable[[Call, bool, Parts], Value]] = {
     "COUNT": _count,
     "SUM": _sum,
-    "MIN": _least,
-    "MAX": _greatest,
+    "MIN": _extreme,
+    "MAX": _extreme,
     "AVG": _avg,
 }
 """The aggregates that there are."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from sqlglot import exp
 
 from tidegate.pipelines.connectors.spec import never_signalling, ways_out
-from tidegate.pipelines.sql.coercion import assignable, converted
+from tidegate.pipelines.sql.coercion import assignable
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.model import Join, Key, TimeAttribute
 from tidegate.pipelines.sql.scope import InsertScope, Relation, type_of
@@ -16,11 +16,11 @@ from tidegate.pipelines.sql.tables.with_options import with_role
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.sql.translate.operands import column_path
 from tidegate.pipelines.sql.tree import Node
-from tidegate.pipelines.sql.values import Value
+from tidegate.pipelines.sql.values import Value, null_value
 from tidegate.pipelines.syntax.errors import SqlError, one_of
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import TemporalJoin, place
-from tidegate.pipelines.syntax.types import APPROXIMATE, NULL, TIMESTAMPS, FlinkType, Kind, quoted
+from tidegate.pipelines.syntax.types import APPROXIMATE, TIMESTAMPS, FlinkType, Kind, quoted
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class JoinCompiler:
         def null_without_match(value: Value) -> Value:
             if value.column is not None and value.sql != INSTANT_SQL:
                 return value
-            none = converted("NULL", NULL, value.type)
+            none = null_value().to(value.type)
             sql = f"CASE WHEN (NOT ({key} IS NULL)) THEN {value.sql} ELSE {none} END"
             return Value(sql, value.type.null(), aliases=value.aliases | {self.build.base}, digits=value.digits)
 
@@ -207,7 +207,7 @@ class JoinCompiler:
         if left.type.kind in APPROXIMATE and wanted.kind in (Kind.BIGINT, Kind.DECIMAL):
             what = f"type clash: a {left.type} may equal several keys of type {wanted}, so it is none of them"
             raise self.source.error(span, what, f"CAST it AS {wanted}")
-        sql = converted(left.sql, left.type, wanted) if assignable(left.type, wanted) else left.sql
+        sql = left.to(wanted) if assignable(left.type, wanted) else left.sql
         return Key(sql, name)
 
     def _not_covered(self, missing: list[str], equal: bool) -> SqlError:

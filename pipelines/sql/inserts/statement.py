@@ -10,12 +10,12 @@ from tidegate.pipelines.connectors.table import Column, Table, severest_first
 from tidegate.pipelines.sql.coercion import assignable, castable
 from tidegate.pipelines.sql.inserts.queries import Binder
 from tidegate.pipelines.sql.model import Insert, Projection
-from tidegate.pipelines.sql.scope import CALLED_NOW, type_of
+from tidegate.pipelines.sql.scope import CALLED_NOW, type_of, unknown_column
 from tidegate.pipelines.sql.tree import KEPT, Condition, Declared, Node, Union
 from tidegate.pipelines.sql.tree import Column as OutputColumn
 from tidegate.pipelines.sql.values import fits
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import SqlError, suggest
+from tidegate.pipelines.syntax.errors import SqlError
 from tidegate.pipelines.syntax.secrets import needs_variables
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
@@ -42,11 +42,8 @@ class InsertStatement:
         tree = self.binder.query(query, {})
         probe = tree.scan.declared
         if not tree.joins and not probe.only_grows:
-            raise self.error(
-                query.probe.table.span,
-                f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time",
-                "a probe that is read in processing time only grows",
-            )
+            what = f"{probe.table.name} ({probe.spec.name}) has updates, and this INSERT joins nothing in event time"
+            raise self.error(query.probe.table.span, what, "a probe that is read in processing time only grows")
         return self.compiled(target.table, tree)
 
     def target(self) -> Declared:
@@ -99,13 +96,10 @@ class InsertStatement:
         fit."""
         columns = self._target_columns(target)
         if len(outputs) != len(columns):
-            wanted, given = (
-                ", ".join(column.name for column in columns),
-                ", ".join(output.written for output in outputs),
-            )
+            wanted, given = [column.name for column in columns], [output.written for output in outputs]
             what = (
-                f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({wanted}), "
-                f"the SELECT gives {len(outputs)} ({given})"
+                f"{target.name} takes {len(columns)} column{'' if len(columns) == 1 else 's'} ({', '.join(wanted)}), "
+                f"the SELECT gives {len(outputs)} ({', '.join(given)})"
             )
             raise self.error(self.statement.query.span, what, f"or name the columns: INSERT INTO {target.name} (…)")
         chosen = {column.name: output for column, output in zip(columns, outputs, strict=True)}
@@ -118,8 +112,7 @@ class InsertStatement:
         chosen: list[Column] = []
         for name in self.statement.columns:
             if name.text not in physical:
-                hint = suggest(name.text, physical, "its columns")
-                raise self.error(name.span, f"unknown column `{name.text}` in {target.name}", hint)
+                raise unknown_column(self.source, name, target.name, physical)
             if physical[name.text] in chosen:
                 raise self.error(name.span, f"column `{name.text}` is named twice")
             chosen.append(physical[name.text])
@@ -133,9 +126,8 @@ class InsertStatement:
             return Projection(column.name, f"CAST(NULL AS {column.spark_type})", column.spark_type)
         value, wanted = output.value, type_of(column)
         if value.type.kind is Kind.NULL and not column.nullable:
-            raise self.error(
-                output.span, f"column `{column.name}` of {target.name} is NOT NULL and gets NULL", None, output.of
-            )
+            what = f"column `{column.name}` of {target.name} is NOT NULL and gets NULL"
+            raise self.error(output.span, what, None, output.of)
         if not assignable(value.type, wanted) and not (value.literal and fits(value.constant, wanted)):
             hint = None
             if castable(value.type, wanted):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table, WatermarkSpec
 from tidegate.pipelines.connectors.table import Column as TableColumn
 from tidegate.pipelines.functions import called_where
-from tidegate.pipelines.sql.coercion import castable, common_exact, converted
-from tidegate.pipelines.sql.scope import FORBIDDEN, unused, value_of
+from tidegate.pipelines.sql.coercion import castable, common_exact
+from tidegate.pipelines.sql.scope import storable, unused, value_of
 from tidegate.pipelines.sql.tree import (
     HERE,
     KEPT,
@@ -49,7 +49,7 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
         kind = _kind(source, branches, place)
         of = _type(source, [branch.columns[place] for branch in branches])
         column = TableColumn(
-            unused(_stored(first.name), {other.name.casefold() for other in made}),
+            unused(storable(first.name), {other.name.casefold() for other in made}),
             str(of.null()),
             of.spark,
             of.nullable,
@@ -101,7 +101,7 @@ def _value(
     cases, aliases = list[str](), value.aliases
     for branch, (name, own) in zip(branches, filled, strict=True):
         found, asked = branch.columns[place].value, here(branch.scan.alias)
-        sql = converted(found.sql, found.type, of.null())
+        sql = found.to(of.null())
         if found.aliases & _builds(branch):
             cases.append(f"WHEN {asked} THEN CAST({called_where(asked, sql)} AS {of.spark})")
             aliases |= found.aliases
@@ -256,9 +256,3 @@ def _clash(source: Source, first: Column, column: Column) -> SqlError:
         shown = column.written if str(written).endswith("*") else written
         hint = f"write CAST({shown} AS {first.type.null()})"
     return source.error(column.span, what, hint, first.span)
-
-
-def _stored(name: str) -> str:
-    """A name that the lake can have: the quarantine holds the columns."""
-    found = re.sub("_+", "_", "".join("_" if character in FORBIDDEN else character for character in name))
-    return found.strip("_") or "value"

@@ -19,17 +19,8 @@ from tidegate.pipelines.syntax.errors import one_of, suggest
 from tidegate.pipelines.syntax.statements import Argument, WindowFunctionCall
 from tidegate.pipelines.syntax.types import TIMESTAMPS, FlinkType, Kind
 
-USAGE = {
-    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(time), size [, offset])",
-    "HOP": "HOP(TABLE t, DESCRIPTOR(time), slide, size [, offset])",
-    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(time), step, size [, offset])",
-}
-NAMES = {
-    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
-    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
-    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
-}
-
+LENGTHS = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "CUMULATE": ("STEP", "SIZE")}
+"""The arguments that are lengths, in their order."""
 
 LONGEST = timedelta(days=36_500)
 MOST_WINDOWS = 10_000
@@ -56,16 +47,15 @@ class WindowCallCompiler:
 
     def table(self) -> WindowTable:
         """The windows. Raises SqlError for lengths that are none, or do not go together."""
-        size = self._length("SIZE")
-        narrow = {"HOP": "SLIDE", "CUMULATE": "STEP"}.get(self.function)
-        step = self._length(narrow) if narrow else size
-        if narrow and size % step:
+        size, narrow = self._length("SIZE"), LENGTHS[self.function][0]
+        step = self._length(narrow)
+        if size % step:
             what = f"the size of {self.function} is a multiple of its {narrow.lower()}"
             given = f"{timedelta(milliseconds=size)} is none of {timedelta(milliseconds=step)}"
             raise self._error(self.arguments["SIZE"].span, what, given)
         if size // step > MOST_WINDOWS:
             what = f"a row would be in {size // step:,} windows; {MOST_WINDOWS:,} are the most"
-            raise self._error(self.arguments["SIZE"].span, what, f"write a longer {(narrow or 'size').lower()}")
+            raise self._error(self.arguments["SIZE"].span, what, f"write a longer {narrow.lower()}")
         offset = self._length("OFFSET", signed=True) if "OFFSET" in self.arguments else 0
         return WindowTable(self.function, size, step, offset)  # type: ignore[arg-type]
 
@@ -94,7 +84,8 @@ class WindowCallCompiler:
 
     def _named(self) -> dict[str, Argument]:
         """The arguments by their names. Raises SqlError: too few, too many, unknown, twice."""
-        names, usage = NAMES[self.function], f"call it as {USAGE[self.function]}"
+        names, lengths = ("DATA", "TIMECOL", *LENGTHS[self.function], "OFFSET"), LENGTHS[self.function]
+        usage = f"call it as {self.function}(TABLE t, DESCRIPTOR(time), {', '.join(lengths).lower()} [, offset])"
         found: dict[str, Argument] = {}
         for place, argument in enumerate(self.call.arguments):
             if argument.name is None:
@@ -130,11 +121,8 @@ class WindowCallCompiler:
         if micros % 1000:
             raise self._error(argument.span, f"the {word} of {self.function} is a whole number of milliseconds")
         if abs(micros) > LONGEST // timedelta(microseconds=1):
-            raise self._error(
-                argument.span,
-                f"the {word} of {self.function} is longer than {LONGEST.days} days",
-                "write a shorter one",
-            )
+            what = f"the {word} of {self.function} is longer than {LONGEST.days} days"
+            raise self._error(argument.span, what, "write a shorter one")
         if micros <= 0 and not signed:
             raise self._error(argument.span, f"the {word} of {self.function} must be positive", "write a longer one")
         return micros // 1000

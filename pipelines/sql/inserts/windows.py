@@ -242,14 +242,9 @@ class WindowedCompiler:
     def _aggregate(self, node: exp.Anonymous, span: Span) -> Value:
         star = any(isinstance(item, exp.Star) for item in node.expressions)
         trees = [] if star else node.expressions
-        for tree in trees:
-            for inner in tree.find_all(exp.Anonymous):
-                if inner.name.upper() in AGGREGATES:
-                    raise self._error(
-                        place(inner) or span,
-                        "an aggregate of an aggregate",
-                        WRITTEN_FIRST,
-                    )
+        for inner in (call for tree in trees for call in tree.find_all(exp.Anonymous)):
+            if inner.name.upper() in AGGREGATES:
+                raise self._error(place(inner) or span, "an aggregate of an aggregate", WRITTEN_FIRST)
         self.rows.seen.clear()
         arguments = tuple(self.over_rows.of(tree, span) for tree in trees)
         self._no_bounds("an aggregate", "it is the same for all rows of a window")

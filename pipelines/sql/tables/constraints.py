@@ -12,15 +12,14 @@ from tidegate.pipelines.connectors.table import Column, Constraint, OnViolation,
 from tidegate.pipelines.sql.functions.function import Function
 from tidegate.pipelines.sql.functions.refused import RECOMPUTE
 from tidegate.pipelines.sql.functions.user import UserFunctions
-from tidegate.pipelines.sql.scope import TableScope, check_plain_name, unused
+from tidegate.pipelines.sql.scope import TableScope, check_plain_name, unknown_column, unused
 from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
-from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.grammar.create import LAKE_LAYS_OUT
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CreateTable, Expect, Name
-from tidegate.pipelines.syntax.types import INTEGERS, STRINGS, Kind, quoted
+from tidegate.pipelines.syntax.types import INTEGERS, NESTED, STRINGS, Kind, quoted
 
 MOST = 60
 """The constraints that a row violates are bits of one BIGINT while the row is staged."""
@@ -45,11 +44,7 @@ class ConstraintCompiler(TablePart):
     """Compiles the constraints of a table that has `columns`."""
 
     def __init__(
-        self,
-        source: Source,
-        statement: CreateTable,
-        columns: Sequence[Column],
-        functions: UserFunctions,
+        self, source: Source, statement: CreateTable, columns: Sequence[Column], functions: UserFunctions
     ) -> None:
         super().__init__(source, statement)
         written = [column for column in columns if column.physical]
@@ -132,26 +127,20 @@ class KeyCompiler(TablePart):
         """The key's columns in order; none without a key. Raises SqlError."""
         keys = self.statement.primary_keys
         if len(keys) > 1:
-            raise self._error(
-                keys[1].span, f"{self.name} has two primary keys", "write PRIMARY KEY (a, b) NOT ENFORCED"
-            )
+            what = f"{self.name} has two primary keys"
+            raise self._error(keys[1].span, what, "write PRIMARY KEY (a, b) NOT ENFORCED")
+        if not keys and spec.needs_primary_key:
+            what = f"a table of {spec.name} needs a primary key"
+            raise self._error(self.statement.name.span, what, "PRIMARY KEY (…) NOT ENFORCED")
         if not keys:
-            if spec.needs_primary_key:
-                raise self._error(
-                    self.statement.name.span,
-                    f"a table of {spec.name} needs a primary key",
-                    "PRIMARY KEY (…) NOT ENFORCED",
-                )
             return ()
         written = {column.name.text: column for column in self.statement.columns}
         for column, name in self._delivered(keys[0].columns, "the primary key", "in the key"):
-            if written[name.text].null_written is not None:
-                raise self._error(
-                    written[name.text].null_written or name.span,
-                    f"`{name.text}` is in the primary key, so it cannot be NULL",
-                    "leave NULL out: columns of the key are NOT NULL",
-                )
-            if parse_type(column.type).kind in (Kind.ARRAY, Kind.MAP, Kind.ROW):
+            null = written[name.text].null_written
+            if null is not None:
+                what = f"`{name.text}` is in the primary key, so it cannot be NULL"
+                raise self._error(null, what, "leave NULL out: columns of the key are NOT NULL")
+            if parse_type(column.type).kind in NESTED:
                 raise self._error(name.span, f"type clash: a key cannot be {column.type}", "use its fields")
         return tuple(name.text for name in keys[0].columns)
 
@@ -173,11 +162,7 @@ class KeyCompiler(TablePart):
         for position, name in enumerate(names):
             column = by_name.get(name.text)
             if column is None:
-                raise self._error(
-                    name.span,
-                    f"unknown column `{name.text}` in {self.name}",
-                    suggest(name.text, by_name, "its columns"),
-                )
+                raise unknown_column(self.source, name, self.name, by_name)
             if name.text in [earlier.text for earlier in names[:position]]:
                 raise self._error(name.span, f"`{name.text}` is twice in {among}")
             if not column.physical or column.metadata is not None:

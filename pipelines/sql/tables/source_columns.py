@@ -51,29 +51,29 @@ def delay_of(source: Source, expression: Scalar, call: exp.Anonymous) -> timedel
 
     Raises SqlError for anything but the call alone, or the call minus a literal interval.
     """
-    tree = _bare(expression.tree)
+    tree = expression.tree.unnest()
     if _called(tree, SOURCES_OWN):
         return timedelta(0)
     name = call.name.upper()
     hint = f"write {name}() - {_DELAY}, or {name}() alone"
-    if not isinstance(tree, exp.Sub) or not _called(_bare(tree.this), SOURCES_OWN):
+    if not isinstance(tree, exp.Sub) or not _called(tree.this.unnest(), SOURCES_OWN):
         what = f"{name}() is the source's own watermark: nothing but a delay is taken off it"
         raise source.error(place(call) or expression.span, what, hint)
-    delay = _bare(tree.expression)
-    span = place(delay) or expression.span
-    value = interval_value(delay) if isinstance(delay, exp.Interval) else None
+    delay = tree.expression.unnest()
+    micros = length(delay) if isinstance(delay, exp.Interval) else None
     if not isinstance(delay, exp.Interval):
-        raise source.error(span, f"the delay of {name}() is an interval that is written out", hint)
-    micros = length(delay)
-    if value is None and (micros is None or micros < _LONGEST):
-        raise source.error(span, "the interval's value does not fit its unit", hint)
-    if micros is None:
-        raise source.error(span, "a delay is of days, hours, minutes or seconds: months are not all as long", hint)
-    if micros < 0:
-        raise source.error(span, f"the delay of {name}() is negative: it would be ahead of the source", hint)
-    if micros >= _LONGEST:
-        raise source.error(span, "the delay is longer than an interval can be", hint)
-    return timedelta(microseconds=micros)
+        what = f"the delay of {name}() is an interval that is written out"
+    elif interval_value(delay) is None and (micros is None or micros < _LONGEST):
+        what = "the interval's value does not fit its unit"
+    elif micros is None:
+        what = "a delay is of days, hours, minutes or seconds: months are not all as long"
+    elif micros < 0:
+        what = f"the delay of {name}() is negative: it would be ahead of the source"
+    elif micros >= _LONGEST:
+        what = "the delay is longer than an interval can be"
+    else:
+        return timedelta(microseconds=micros)
+    raise source.error(place(delay) or expression.span, what, hint)
 
 
 def not_the_sources_own(
@@ -86,9 +86,8 @@ def not_the_sources_own(
         return None
     rowtime = next((column for column in times if column.name == watermark.path[0].text), None)
     column = rowtime or times[0]
-    write = (
-        f"write WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK(){_delay_written(source, watermark, column)}"
-    )
+    later = _delay_written(source, watermark, column)
+    write = f"write WATERMARK FOR {quoted(column.name)} AS SYSTEM_WATERMARK(){later}"
     if rowtime is not None:
         what = f"`{column.name}` is SYSTEM_ROWTIME(), whose watermark is SYSTEM_WATERMARK(), and not an expression"
         return source.error(watermark.expression.span, what, write)
@@ -111,10 +110,10 @@ def _ordinary(column: Column, watermark: Watermark, connector: ConnectorSpec | N
 def _delay_written(source: Source, watermark: Watermark, column: Column) -> str:
     """The delay of an expression over SYSTEM_ROWTIME(), as it is to be written after SYSTEM_WATERMARK(); an example if
     that cannot be derived."""
-    tree = _bare(watermark.expression.tree)
+    tree = watermark.expression.tree.unnest()
     if _is(tree, column):
         return ""
-    interval = _bare(tree.expression) if isinstance(tree, exp.Sub) and _is(_bare(tree.this), column) else None
+    interval = tree.expression.unnest() if isinstance(tree, exp.Sub) and _is(tree.this.unnest(), column) else None
     micros = length(interval) if isinstance(interval, exp.Interval) else None
     span = place(interval) if isinstance(interval, exp.Interval) else None
     if micros is None or span is None or not 0 <= micros < _LONGEST:
@@ -131,13 +130,6 @@ def _is(tree: exp.Expr, column: Column) -> bool:
 
 def _called(tree: exp.Expr, names: Iterable[str]) -> bool:
     return isinstance(tree, exp.Anonymous) and tree.name.upper() in names and not tree.expressions
-
-
-def _bare(tree: exp.Expr) -> exp.Expr:
-    """What is inside of parentheses."""
-    while isinstance(tree, exp.Paren):
-        tree = tree.this
-    return tree
 
 
 def declarable(delivered: FlinkType, declared: FlinkType) -> bool:

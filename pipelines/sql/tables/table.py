@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -17,13 +18,18 @@ from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.sql.tables.constraints import ConstraintCompiler, KeyCompiler
 from tidegate.pipelines.sql.tables.source_columns import declarable, is_call
 from tidegate.pipelines.sql.tables.watermark import WatermarkCompiler
-from tidegate.pipelines.sql.tables.with_options import Known, OptionCompiler, PartsCompiler, SuiteCompiler, place_of
+from tidegate.pipelines.sql.tables.with_options import (
+    Known,
+    OptionCompiler,
+    PartsCompiler,
+    check_connector,
+)
 from tidegate.pipelines.sql.translate import Translator
 from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import suggest
 from tidegate.pipelines.syntax.source import Source, Span
-from tidegate.pipelines.syntax.statements import ColumnDefinition, CreateTable, Scalar, place
-from tidegate.pipelines.syntax.types import INSTANT, FlinkType, Kind, folded, quoted
+from tidegate.pipelines.syntax.statements import ColumnDefinition, CreateTable, Name, Scalar, place
+from tidegate.pipelines.syntax.types import INSTANT, INTERVALS, FlinkType, Kind, folded, quoted
 
 PROCTIMES = ("PROCTIME", "SYSTEM_PROCTIME")
 """Flink's name, and FLIP-66's."""
@@ -67,30 +73,26 @@ class TableCompiler(TablePart):
             parts=found,
             partition_columns=keys.partition_columns(spec),
             constraints=ConstraintCompiler(self.source, self.statement, columns, self.functions).compile(spec),
-            suite=SuiteCompiler(self.source, self.statement, columns).compile(),
+            suite=options.suite(columns),
         )
         parts.check(table)
-        for problem in spec.check(table):
-            raise self._error(place_of(self.statement, problem), f"{spec.name}: {problem}")
+        check_connector(self.source, self.statement, spec, table)
         return table, spec
 
     # Columns
 
     def _column_names(self, options: OptionCompiler) -> ConnectorSpec:
         """Checks the names of the columns; returns what the connector is. Raises SqlError."""
-        spec, seen = options.connector(self.connectors), dict[str, str]()
+        spec, seen = options.connector(self.connectors), dict[str, Name]()
         taken = [column.name.text.casefold() for column in self.statement.columns]
         for column in self.statement.columns:
-            plain = column.computed is None and column.metadata is None
-            named = {"by_name": spec.by_name and plain, "sink": spec.sink}
-            check_column_name(self.source, column.name, taken=taken, **named)
-            known = seen.get(folded(column.name.text))
-            seen[folded(column.name.text)] = column.name.text
-            if known is not None:
-                hint = (
-                    None if known == column.name.text else f"`{known}` differs in case only: Spark takes them for one"
-                )
-                raise self._error(column.name.span, f"{self.name} has two columns `{column.name.text}`", hint)
+            name, plain = column.name, column.computed is None and column.metadata is None
+            check_column_name(self.source, name, taken=taken, by_name=spec.by_name and plain, sink=spec.sink)
+            known = seen.setdefault(folded(name.text), name)
+            if known is not name:
+                hint = f"`{known.text}` differs in case only: Spark takes them for one"
+                hint = None if known.text == name.text else hint
+                raise self._error(name.span, f"{self.name} has two columns `{name.text}`", hint)
         if all(column.computed is not None for column in self.statement.columns):
             raise self._error(self.statement.name.span, f"{self.name} has no column that a connector could deliver")
         return spec
@@ -126,25 +128,17 @@ class TableCompiler(TablePart):
                 hint = suggest(metadata, known, "its metadata") or f"{spec.name} has no metadata"
                 raise self._error(column.metadata.span, f"unknown metadata `{metadata}` of {spec.name}", hint)
             if not declarable(parse_type(delivered), column.type):
-                raise self._error(
-                    column.type_span,
-                    f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}",
-                    f"declare {column.name.text} {delivered} METADATA",
-                )
+                what = f"type clash: metadata `{metadata}` of {spec.name} is {delivered}, not {column.type}"
+                raise self._error(column.type_span, what, f"declare {column.name.text} {delivered} METADATA")
             if parse_type(delivered) != column.type.null():
                 given = delivered
                 conversion = cast(quoted(column.name.text), parse_type(delivered), column.type.null())
-        return Column(
-            name=column.name.text,
-            type=str(column.type.null()),
-            spark_type=column.type.spark,
-            nullable=column.type.nullable,
-            metadata=metadata,
-            delivered=given,
-            conversion=conversion,
-            comment=column.comment,
-            location=self.source.location(column.name.span.start),
-        )
+        return self._column(column, column.type, metadata=metadata, delivered=given, conversion=conversion)
+
+    def _column(self, column: ColumnDefinition, of: FlinkType, **more: Any) -> Column:
+        location = self.source.location(column.name.span.start)
+        known: dict[str, Any] = {"nullable": of.nullable, "comment": column.comment, "location": location}
+        return Column(column.name.text, str(of.null()), of.spark, **known | more)
 
     def _field_names(self, of: FlinkType, span: Span, spec: ConnectorSpec) -> None:
         for field in of.fields:
@@ -164,42 +158,28 @@ class TableCompiler(TablePart):
         if proctime:
             sql, of = INSTANT_SQL, INSTANT
         elif system:
-            if not spec.system_time:
-                raise self._error(
-                    column.computed.span, f"{spec.name} has no time of its own for SYSTEM_ROWTIME()", "use a column"
-                )
-            if not spec.system_watermark:
+            if not (spec.system_time and spec.system_watermark):
                 what = f"{spec.name} has no watermark of its own, without which there is no SYSTEM_ROWTIME()"
+                what = what if spec.system_time else f"{spec.name} has no time of its own for SYSTEM_ROWTIME()"
                 raise self._error(column.computed.span, what, "use a column")
             sql, of = SOURCE_TIME, INSTANT
         else:
             self._no_proctime_inside(column.computed)
             value = Translator(self.source, scope).value(column.computed)
             sql, of = value.sql, value.type
-            if of.kind in (Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL):
+            if of.kind in INTERVALS | {Kind.NULL}:
                 hint = "CAST it to a type" if of.kind is Kind.NULL else "add it to a column that is a time"
                 raise self._error(column.computed.span, f"type clash: a column cannot be {of}", hint)
-        return Column(
-            name=column.name.text,
-            type=str(of.null()),
-            spark_type=of.spark,
-            nullable=of.nullable and not proctime,
-            expression=sql,
-            proctime=proctime,
-            comment=column.comment,
-            location=self.source.location(column.name.span.start),
-            sql=column.computed.written,
-        )
+        of = of.not_null() if proctime else of
+        return self._column(column, of, expression=sql, proctime=proctime, sql=column.computed.written)
 
     def _no_proctime_inside(self, computed: Scalar) -> None:
         for call in computed.tree.find_all(exp.Anonymous):
             if call.name.upper() in PROCTIMES:
                 name = call.name.upper()
-                raise self._error(
-                    place(call) or computed.span,
-                    f"{name}() must be alone in a computed column: it is the instant of the release, not of the row",
-                    "declare proctime AS PROCTIME(), and compute with it in the SELECT",
-                )
+                what = f"{name}() must be alone in a computed column: it is the instant of the release, not of the row"
+                hint = "declare proctime AS PROCTIME(), and compute with it in the SELECT"
+                raise self._error(place(call) or computed.span, what, hint)
 
     # Watermark
 

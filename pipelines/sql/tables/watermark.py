@@ -50,11 +50,9 @@ class WatermarkCompiler:
         self._no_keyword(watermark)
         value = Translator(self.source, self.scope, IN_PYTHON).value(watermark.expression)
         if value.type.kind not in (*TIMESTAMPS, Kind.BIGINT):
-            raise self._error(
-                watermark.expression.span,
-                f"type clash: a watermark is TIMESTAMP, TIMESTAMP_LTZ or BIGINT (ms), not {value.type}",
-                f"for example {shown_path(watermark.path)} - INTERVAL '5' SECOND",
-            )
+            what = f"type clash: a watermark is TIMESTAMP, TIMESTAMP_LTZ or BIGINT (ms), not {value.type}"
+            hint = f"for example {shown_path(watermark.path)} - INTERVAL '5' SECOND"
+            raise self._error(watermark.expression.span, what, hint)
         return self._spec(watermark, value.sql, str(value.type.null()))
 
     def _rowtime(self, watermark: Watermark, place: Span) -> Column:
@@ -70,12 +68,7 @@ class WatermarkCompiler:
         return column
 
     def _sources_own(
-        self,
-        watermark: Watermark,
-        call: exp.Anonymous,
-        column: Column,
-        place: Span,
-        connector: ConnectorSpec | None,
+        self, watermark: Watermark, call: exp.Anonymous, column: Column, place: Span, connector: ConnectorSpec | None
     ) -> WatermarkSpec:
         delay = delay_of(self.source, watermark.expression, call)
         if connector is not None and not connector.system_watermark:

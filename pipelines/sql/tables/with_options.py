@@ -1,18 +1,12 @@
-"""The WITH options of one CREATE TABLE, checked against its connector; the suite of Great Expectations that
-'quality.suite' names; and tables that are made of other tables ('hybrid.sources'): the parts are looked up, and must
-have the same columns.
+"""The WITH options of one CREATE TABLE, checked against its connector; and tables that are made of other tables
+('hybrid.sources'): the parts are looked up, and must have the same columns.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tidegate.pipelines.connectors.options import (
     CONNECTOR,
@@ -30,9 +24,10 @@ from tidegate.pipelines.connectors.options import (
     wrong_value,
 )
 from tidegate.pipelines.connectors.spec import ConnectorSpec, OptionSpec, never_signalling
+from tidegate.pipelines.connectors.suites import OPTION as QUALITY_SUITE
+from tidegate.pipelines.connectors.suites import read_suite
 from tidegate.pipelines.connectors.table import Column, Options, Role, Suite, Table
-from tidegate.pipelines.errors import PlanningError, SourceError
-from tidegate.pipelines.paths import check, restricted
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.sql.scope import check_table_name
 from tidegate.pipelines.sql.tables import TablePart
 from tidegate.pipelines.syntax.errors import SqlError, suggest
@@ -84,6 +79,20 @@ class OptionCompiler(TablePart):
         self._go_together(seen)
         return Options({key: option.value.text for key, option in seen.items()})
 
+    def suite(self, columns: Sequence[Column]) -> Suite | None:
+        """The suite that 'quality.suite' names, by a path relative to the script; None without. Raises SqlError."""
+        value = next((option.value for option in self.statement.options if option.key.text == QUALITY_SUITE), None)
+        if value is None:
+            return None
+        if needs_variables(value.text):
+            what = f"'{QUALITY_SUITE}' cannot come from the environment: it is read when compiling"
+            raise self._error(value.span, what)
+        path = Path(self.source.path or ".").parent / value.text
+        found = read_suite(value.text, path, self.name, [column.name for column in columns if column.physical])
+        if not isinstance(found, Suite):
+            raise self._error(value.span, *found)
+        return found
+
     def with_fields(self, columns: Sequence[Column], options: Options) -> tuple[Column, ...]:
         """`columns` with the names of their fields, as `options` have them."""
         given = {column.name: options.get(field_option(column.name)) for column in columns if column.physical}
@@ -115,19 +124,15 @@ class OptionCompiler(TablePart):
                 hint = f"put SET '{key}' = '{value}' at the top of the script"
                 raise self._error(option.key.span, f"'{key}' is no option of a table, it holds for the script", hint)
             names = spelled(known, self.columns)
-            raise self._error(
-                option.key.span, f"unknown option '{key}' of {spec.name}", suggest(key, names, "its options")
-            )
+            what = f"unknown option '{key}' of {spec.name}"
+            raise self._error(option.key.span, what, suggest(key, names, "its options"))
         if not_done(found, value):
             shown = f"'{key}' = '{shown_value(key, value)}'" if found.spares else f"'{key}'"
             raise self._error(option.key.span, f"{shown} asks for what is not done here", found.doc)
         path = path_of(key, found)
         if path is not None and (path if found.name == FIELD_NAME else path.split(".")[0]) not in self.columns:
-            raise self._error(
-                option.key.span,
-                f"unknown column `{path}` of {self.name} in '{key}'",
-                suggest(path, self.columns, "its columns"),
-            )
+            what = f"unknown column `{path}` of {self.name} in '{key}'"
+            raise self._error(option.key.span, what, suggest(path, self.columns, "its columns"))
         if found.name == FIELD_NAME and path is not None:
             self._field(option, path, spec)
         wrong = None if needs_variables(value) else wrong_value(found, value)
@@ -137,9 +142,8 @@ class OptionCompiler(TablePart):
     def _go_together(self, seen: Mapping[str, Option]) -> None:
         for key, option in seen.items():
             if key.startswith(WATERMARK_PREFIX) and not self.statement.watermarks:
-                raise self._error(
-                    option.key.span, f"'{key}' has no meaning without a watermark", "declare WATERMARK FOR column AS …"
-                )
+                what = f"'{key}' has no meaning without a watermark"
+                raise self._error(option.key.span, what, "declare WATERMARK FOR column AS …")
         group, drift = f"{WATERMARK_PREFIX}alignment.group", f"{WATERMARK_PREFIX}alignment.max-drift"
         for one, other in ((group, drift), (drift, group), (f"{WATERMARK_PREFIX}alignment.update-interval", group)):
             if one in seen and other not in seen:
@@ -147,9 +151,8 @@ class OptionCompiler(TablePart):
         emit, gap = seen.get(f"{WATERMARK_PREFIX}emit.strategy"), seen.get(f"{WATERMARK_PREFIX}emit.on-event.gap")
         # Where the environment says when to emit, the gap is for the case that it says on-event.
         if gap is not None and (emit is None or emit.value.text == "on-periodic"):
-            raise self._error(
-                gap.key.span, f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
-            )
+            what = f"'{gap.key.text}' needs '{WATERMARK_PREFIX}emit.strategy' = 'on-event' beside it"
+            raise self._error(gap.key.span, what)
         ratio = "gate.unmatched-ratio."
         least = seen.get(f"{ratio}min-rows")
         if least is not None and not {f"{ratio}max", f"{ratio}window"} & seen.keys():
@@ -161,98 +164,15 @@ class OptionCompiler(TablePart):
             check_table_name(self.source, Name(insert_id.value.text or " ", insert_id.value.span))
 
 
-def place_of(statement: CreateTable, problem: str) -> Span:
-    """Where a connector's complaint is reported: at the option that it names in quotes, else at the table's name."""
-    for option in statement.options:
-        if f"'{option.key.text}'" in problem:
-            return option.key.span.to(option.value.span)
-    return statement.name.span
-
-
-OPTION = "quality.suite"
-NAMES_COLUMN = ("column", "column_A", "column_B")
-NAMES_COLUMNS = ("column_list", "column_set")
-ON_VIOLATION = ("fail", "warn")
-
-
-class SuiteCompiler(TablePart):
-    """Reads the suite that a table names; paths are relative to the script."""
-
-    def __init__(self, source: Source, statement: CreateTable, columns: Sequence[Column]) -> None:
-        super().__init__(source, statement)
-        self.columns = [column.name for column in columns if column.physical]
-
-    def compile(self) -> Suite | None:
-        """The suite; None where the table names none. Raises SqlError at the option's value."""
-        value = next((option.value for option in self.statement.options if option.key.text == OPTION), None)
-        if value is None:
-            return None
-        if needs_variables(value.text):
-            raise self._error(value.span, f"'{OPTION}' cannot come from the environment: it is read when compiling")
-        path = Path(self.source.path or ".").parent / value.text
-        problem = hint = None
-        text = ""
-        try:
-            if restricted():
-                check(path.resolve(), f"'{OPTION}'", self.name)
-            text = path.read_text(encoding="utf-8")
-            found = json.loads(text)
-        except OSError as error:
-            problem, hint = f"the suite cannot be read: {error.strerror}", f"it was looked for at {path}"
-        except SourceError as error:
-            problem, hint = error.what, error.next_command
-        except ValueError as error:
-            problem, hint = f"the suite is no JSON: {error}", "write what ExpectationSuite.to_json_dict() gives"
-        else:
-            for problem, hint in self._problems(found):  # noqa: B007  the first one is reported
-                break
-        if problem is not None:
-            raise self._error(value.span, problem, hint)
-        return Suite(value.text, text, hashlib.sha256(text.encode()).hexdigest()[:16])
-
-    def _problems(self, suite: Any) -> Iterator[tuple[str, str | None]]:
-        """What is wrong with a suite, with a hint each."""
-        items = suite.get("expectations") if isinstance(suite, Mapping) else None
-        if not isinstance(items, list) or not items:
-            yield "the suite has no expectations", 'write {"name": "…", "expectations": [{"type": …, "kwargs": …}]}'
-            return
-        for number, item in enumerate(items, 1):
-            name = item.get("type") if isinstance(item, Mapping) else None
-            if not isinstance(name, str):
-                yield f"expectation {number} of the suite has no type", '{"type": "expect_…", "kwargs": {…}}'
-            elif name not in known_expectations():
-                close = suggest(name, known_expectations(), "Great Expectations' own")
-                yield f"expectation {number} of the suite: there is no `{name}`", close
-            else:
-                yield from self._kwargs(f"expectation {number} of the suite ({name})", item)
-
-    def _kwargs(self, where: str, item: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-        kwargs, meta = item.get("kwargs", {}), item.get("meta") or {}
-        if not isinstance(kwargs, Mapping) or not isinstance(meta, Mapping):
-            yield f"{where}: kwargs and meta are objects", None
-            return
-        if meta.get("on_violation", "fail") not in ON_VIOLATION:
-            yield f"{where}: on_violation is {meta['on_violation']!r}", "write 'fail' or 'warn'"
-        named = [kwargs[name] for name in NAMES_COLUMN if name in kwargs]
-        named += [name for key in NAMES_COLUMNS if isinstance(kwargs.get(key), list) for name in kwargs[key]]
-        if item["type"] == "expect_column_to_exist":
-            return
-        for name in named:
-            if name not in self.columns:
-                yield (
-                    f"{where}: unknown column `{name}` of {self.name}",
-                    suggest(str(name), self.columns, "its columns"),
-                )
-
-
-@cache
-def known_expectations() -> frozenset[str]:
-    """The names of Great Expectations' own expectations; none where it is not installed."""
-    spec = find_spec("great_expectations")
-    folders = spec.submodule_search_locations if spec is not None else None
-    return frozenset(
-        path.stem for folder in folders or () for path in Path(folder, "expectations", "core").glob("*expect*.py")
-    )
+def check_connector(
+    source: Source, statement: CreateTable, spec: ConnectorSpec, table: Table, hint: str | None = None
+) -> None:
+    """The connector's own checks of a table. Raises SqlError at the option that a complaint names in quotes, else at
+    the table's name."""
+    for problem in spec.check(table):
+        named = [option for option in statement.options if f"'{option.key.text}'" in problem]
+        place = named[0].key.span.to(named[0].value.span) if named else statement.name.span
+        raise source.error(place, f"{spec.name}: {problem}", hint)
 
 
 Known = Mapping[str, tuple[Table, ConnectorSpec]]

@@ -12,7 +12,9 @@ from sqlglot import exp
 
 from tidegate.pipelines.sql.translate import computed, operands
 from tidegate.pipelines.sql.translate.operands import Rules, Walker
+from tidegate.pipelines.sql.values import Value, null_value
 from tidegate.pipelines.syntax.statements import CastTo, Known, TypedLiteral
+from tidegate.pipelines.syntax.types import BOOLEAN, BYTES
 
 
 class Translator(Walker):
@@ -20,29 +22,23 @@ class Translator(Walker):
 
     rules: ClassVar[Rules] = {
         exp.Literal: operands.literal,
-        exp.Null: operands.null,
-        exp.Boolean: operands.boolean,
-        exp.HexString: operands.octets,
+        exp.Null: lambda walker, tree, span: null_value(),
+        exp.Boolean: lambda walker, tree, span: Value("TRUE" if tree.this else "FALSE", BOOLEAN),
+        exp.HexString: lambda walker, tree, span: Value(f"X'{tree.this}'", BYTES),
         TypedLiteral: operands.moment,
         exp.Interval: operands.interval,
-        exp.Column: operands.path,
-        exp.Dot: operands.path,
+        **dict.fromkeys((exp.Column, exp.Dot), operands.path),
         exp.Bracket: operands.element,
-        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), computed.comparison),
-        exp.NullSafeEQ: computed.distinct,
-        exp.NullSafeNEQ: computed.distinct,
-        exp.And: computed.logic,
-        exp.Or: computed.logic,
+        **dict.fromkeys(computed.COMPARISONS, computed.comparison),
+        **dict.fromkeys((exp.And, exp.Or), computed.logic),
         exp.Not: computed.negated,
         exp.Is: computed.is_,
         exp.Between: computed.between,
         exp.In: computed.in_,
-        exp.Like: computed.like,
-        exp.SimilarTo: computed.like,
-        exp.Escape: computed.like,
-        **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), computed.calculated),
+        **dict.fromkeys((exp.Like, exp.SimilarTo, exp.Escape), computed.like),
+        **dict.fromkeys(computed.SIGNS, computed.calculated),
         exp.Neg: computed.negative,
-        exp.Paren: computed.paren,
+        exp.Paren: lambda walker, tree, span: walker.of(tree.this, span),  # the operators inside write their own
         exp.DPipe: computed.concatenated,
         exp.Case: computed.case,
         CastTo: computed.cast_to,

@@ -17,7 +17,6 @@ from tidegate.pipelines.sql.coercion import (
     common_exact,
     comparable,
     compared,
-    converted,
     narrowed,
 )
 from tidegate.pipelines.sql.functions import FUNCTIONS, Call, patterns
@@ -32,19 +31,20 @@ from tidegate.pipelines.sql.functions.refused import (
     WINDOWS_STAND,
 )
 from tidegate.pipelines.sql.translate.operands import Walker, written_as
-from tidegate.pipelines.sql.values import Value, integer_value, null_value
+from tidegate.pipelines.sql.values import Value, derived, integer_value, null_value
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.statements import CastTo, place
 from tidegate.pipelines.syntax.types import (
     BOOLEAN,
     INTERVALS,
+    MOMENTS,
     NESTED,
     NUMERIC,
     STRING,
     STRINGS,
     TIMESTAMPS,
-    FlinkType,
     Kind,
+    array_of,
     spark_string,
 )
 
@@ -55,7 +55,14 @@ COMPARISONS: dict[type[exp.Expr], str] = {
     exp.LTE: "<=",
     exp.GT: ">",
     exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.NullSafeNEQ: "<=>",
 }
+
+
+def _sides(walker: Walker, tree: exp.Expr, span: Span) -> tuple[Value, Value]:
+    """Both operands of an operator."""
+    return walker.of(tree.this, span), walker.of(tree.expression, span)
 
 
 def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span) -> None:
@@ -70,19 +77,11 @@ def comparable_or_refused(walker: Walker, left: Value, right: Value, span: Span)
 
 
 def comparison(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """=, <>, <, <=, >, >=."""
-    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    """=, <>, <, <=, >, >=, IS [NOT] DISTINCT FROM."""
+    left, right = _sides(walker, tree, span)
     comparable_or_refused(walker, left, right, span)
-    return Value(compared(COMPARISONS[type(tree)], left, right), BOOLEAN, aliases=left.aliases | right.aliases)
-
-
-def distinct(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """IS [NOT] DISTINCT FROM."""
-    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
-    comparable_or_refused(walker, left, right, span)
-    sql = compared("<=>", left, right)
-    sql = sql if isinstance(tree, exp.NullSafeEQ) else f"(NOT {sql})"
-    return Value(sql, BOOLEAN, aliases=left.aliases | right.aliases)
+    sql = compared(COMPARISONS[type(tree)], left, right)
+    return derived(f"(NOT {sql})" if isinstance(tree, exp.NullSafeNEQ) else sql, BOOLEAN, left, right)
 
 
 def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -95,23 +94,22 @@ def logic(walker: Walker, tree: exp.Expr, span: Span) -> Value:
             waiting += [term.expression, term.this]
         else:
             terms.append(walker.truth(term, span))
-    aliases = frozenset().union(*(term.aliases for term in terms))
-    return Value(f"({f' {word} '.join(term.sql for term in terms)})", BOOLEAN, aliases=aliases)
+    return derived(f"({f' {word} '.join(term.sql for term in terms)})", BOOLEAN, *terms)
 
 
 def negated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     operand = walker.truth(tree.this, span)
-    return Value(f"(NOT {operand.sql})", BOOLEAN, aliases=operand.aliases)
+    return derived(f"(NOT {operand.sql})", BOOLEAN, operand)
 
 
 def is_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """IS NULL, IS TRUE, IS FALSE."""
     operand = walker.of(tree.this, span)
-    if isinstance(tree.expression, exp.Null):
-        return Value(f"({operand.sql} IS NULL)", BOOLEAN, aliases=operand.aliases)
-    walker.truth(tree.this, span)
-    word = "TRUE" if tree.expression.this else "FALSE"
-    return Value(f"({operand.sql} IS {word})", BOOLEAN, aliases=operand.aliases)
+    word = "NULL"
+    if not isinstance(tree.expression, exp.Null):
+        walker.truth(tree.this, span)
+        word = "TRUE" if tree.expression.this else "FALSE"
+    return derived(f"({operand.sql} IS {word})", BOOLEAN, operand)
 
 
 def between(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -122,7 +120,7 @@ def between(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     sql = f"({compared('>=', operand, low)} AND {compared('<=', operand, high)})"
     if tree.args.get("symmetric"):
         sql = f"({sql} OR ({compared('>=', operand, high)} AND {compared('<=', operand, low)}))"
-    return Value(sql, BOOLEAN, aliases=operand.aliases | low.aliases | high.aliases)
+    return derived(sql, BOOLEAN, operand, low, high)
 
 
 def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -135,14 +133,13 @@ def in_(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         types = " and ".join(dict.fromkeys(str(value.type) for value in (operand, *items)))
         walker.refuse(span, f"type clash: no DECIMAL holds the values of {types}", "CAST them to one type")
     wide = wide or operand.type
-    sqls = [converted(item.sql, item.type, wide) for item in items]
-    aliases = operand.aliases.union(*(item.aliases for item in items))
-    return Value(f"({converted(operand.sql, operand.type, wide)} IN ({', '.join(sqls)}))", BOOLEAN, aliases=aliases)
+    listed = ", ".join(item.to(wide) for item in items)
+    return derived(f"({operand.to(wide)} IN ({listed}))", BOOLEAN, operand, *items)
 
 
 def _strings(walker: Walker, tree: exp.Expr, span: Span, operator: str) -> tuple[Value, Value]:
     """Both operands of an operator that takes STRINGs."""
-    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    left, right = _sides(walker, tree, span)
     for operand in (left, right):
         if operand.type.kind not in STRINGS | {Kind.NULL}:
             hint = "CAST(… AS STRING)" if castable(operand.type, STRING) else None
@@ -171,7 +168,7 @@ def like(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         sql = sql if unused == "\\" else f"{sql} ESCAPE '{unused}'"
     else:
         sql = f"replace({sql}, {spark_string(chr(92))}, {spark_string(chr(92) * 2)})"
-    return Value(f"({text.sql} {word} {sql})", BOOLEAN, aliases=text.aliases | pattern.aliases)
+    return derived(f"({text.sql} {word} {sql})", BOOLEAN, text, pattern)
 
 
 def _matched(walker: Walker, text: Value, pattern: Value, escape: str | None, operator: str, span: Span) -> Value:
@@ -182,7 +179,7 @@ def _matched(walker: Walker, text: Value, pattern: Value, escape: str | None, op
         regex = (patterns.like if operator == "LIKE" else patterns.similar)(pattern.constant, escape or "")
     except patterns.NoPattern as problem:
         walker.refuse(span, f"this is no pattern: {problem}", f"for example name {operator} 'a%'")
-    return Value(f"({text.sql} RLIKE {spark_string(regex)})", BOOLEAN, aliases=text.aliases)
+    return derived(f"({text.sql} RLIKE {spark_string(regex)})", BOOLEAN, text)
 
 
 SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -191,17 +188,16 @@ SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", ex
 def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """+, -, *, /, %."""
     sign = SIGNS[type(tree)]
-    left, right = walker.of(tree.this, span), walker.of(tree.expression, span)
+    left, right = _sides(walker, tree, span)
     found = arithmetic(sign, left, right)
     if found is not None:
         return found
-    kinds, moments = {left.type.kind, right.type.kind}, TIMESTAMPS | {Kind.DATE}
-    hint = None
-    if sign in "+-" and left.type.kind in moments and right.type.kind in STRINGS:
+    kinds, hint = {left.type.kind, right.type.kind}, None
+    if sign in "+-" and left.type.kind in MOMENTS and right.type.kind in STRINGS:
         hint = "an interval is written INTERVAL '5' SECOND"
     elif sign == "+" and kinds & STRINGS and not kinds & (NESTED | INTERVALS):
         hint = "strings are joined by ||"
-    elif sign == "-" and kinds <= moments:
+    elif sign == "-" and kinds <= MOMENTS:
         hint = "TIMESTAMPDIFF(unit, from, to) gives the time between two moments"
     elif kinds & STRINGS and kinds <= STRINGS | NUMERIC:
         hint = "CAST the string to a number"
@@ -210,7 +206,7 @@ def calculated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
 
 def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     operand = walker.of(tree.this, span)
-    if operand.type.kind not in NUMERIC | {Kind.NULL, Kind.DAY_INTERVAL, Kind.MONTH_INTERVAL}:
+    if operand.type.kind not in NUMERIC | INTERVALS | {Kind.NULL}:
         walker.refuse(span, f"type clash: - takes a number, not {operand.type}")
     if operand.literal and isinstance(operand.constant, int):
         return integer_value(-operand.constant) or operand
@@ -220,15 +216,10 @@ def negative(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     return Value(f"(- {operand.sql})", operand.type, aliases=operand.aliases, digits=operand.digits)
 
 
-def paren(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """Parentheses: the operators inside write their own."""
-    return walker.of(tree.this, span)
-
-
 def concatenated(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """||: NULL where either side is."""
     left, right = _strings(walker, tree, span, "||")
-    return Value(f"concat({left.sql}, {right.sql})", FlinkType(Kind.STRING), aliases=left.aliases | right.aliases)
+    return derived(f"concat({left.sql}, {right.sql})", STRING, left, right)
 
 
 def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -241,8 +232,7 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
             continue
         wanted = walker.of(branch.this, span)
         comparable_or_refused(walker, subject, wanted, place(branch.this) or span)
-        sql = compared("=", subject, wanted)
-        conditions.append(Value(sql, BOOLEAN, aliases=subject.aliases | wanted.aliases))
+        conditions.append(derived(compared("=", subject, wanted), BOOLEAN, subject, wanted))
     results = [walker.of(branch.args["true"], span) for branch in tree.args["ifs"]]
     default = tree.args.get("default")
     results.append(walker.of(default, span) if default is not None else null_value())
@@ -251,10 +241,8 @@ def case(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         types = " and ".join(dict.fromkeys(str(result.type) for result in results))
         hint = "CAST the results to one type" if cast_to_one(result.type for result in results) else None
         walker.refuse(span, f"type clash: CASE gives {types}", hint)
-    sqls = [converted(result.sql, result.type, wide) for result in results]
-    parts = [f"WHEN {test.sql} THEN {sql}" for test, sql in zip(conditions, sqls, strict=False)]
-    aliases = frozenset().union(*(value.aliases for value in (*conditions, *results)))
-    return Value(f"CASE {' '.join(parts)} ELSE {sqls[-1]} END", wide, aliases=aliases)
+    parts = [f"WHEN {test.sql} THEN {result.to(wide)}" for test, result in zip(conditions, results, strict=False)]
+    return derived(f"CASE {' '.join(parts)} ELSE {results[-1].to(wide)} END", wide, *conditions, *results)
 
 
 def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -266,8 +254,7 @@ def cast_to(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         if kinds & TIMESTAMPS and kinds & NUMERIC:
             hint = "TO_TIMESTAMP_LTZ(n, 3) reads a number as an instant, EXTRACT(EPOCH FROM t) is its seconds"
         walker.refuse(span, f"type clash: {operand.type} cannot be cast to {target}", hint)
-    sql = cast(operand.sql, operand.type, target, safe=bool(tree.args.get("safe")))
-    return Value(sql, target, aliases=operand.aliases)
+    return derived(cast(operand.sql, operand.type, target, safe=bool(tree.args.get("safe"))), target, operand)
 
 
 def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
@@ -277,9 +264,7 @@ def array(walker: Walker, tree: exp.Expr, span: Span) -> Value:
         what = "has elements of different types" if wide is None else "has no element to know its type by"
         hint = "CAST them to one type" if wide is None and cast_to_one(item.type for item in items) else None
         walker.refuse(span, f"type clash: the ARRAY {what}", hint)
-    sqls = ", ".join(converted(item.sql, item.type, wide) for item in items)
-    aliases = frozenset().union(*(item.aliases for item in items))
-    return Value(f"array({sqls})", FlinkType(Kind.ARRAY, arguments=(wide,)), aliases=aliases)
+    return derived(f"array({', '.join(item.to(wide) for item in items)})", array_of(wide), *items)
 
 
 def call(walker: Walker, tree: exp.Expr, span: Span) -> Value:

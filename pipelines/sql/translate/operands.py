@@ -10,12 +10,12 @@ from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 
-from tidegate.pipelines.sql.coercion import comparable, converted, looked_up_as
+from tidegate.pipelines.sql.coercion import comparable, looked_up_as
 from tidegate.pipelines.sql.scope import Scope, fields
-from tidegate.pipelines.sql.values import Value, interval_value, null_value, number_value, string_value
+from tidegate.pipelines.sql.values import Value, derived, interval_value, number_value
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import CastTo, Name, Scalar, TypedLiteral, place
-from tidegate.pipelines.syntax.types import BOOLEAN, BYTES, DATE, FlinkType, Kind, spark_string
+from tidegate.pipelines.syntax.types import BOOLEAN, DATE, INTEGERS, STRING, FlinkType, Kind, spark_string
 
 
 class Walker:
@@ -94,26 +94,13 @@ Rules = Mapping[type[exp.Expr], Callable[[Walker, exp.Expr, Span], Value]]
 
 def literal(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     if tree.is_string:
-        return string_value(tree.this)
+        return Value(spark_string(tree.this), STRING, literal=True, constant=tree.this)
     value = number_value(tree.this)
     if value is None:
         if "e" in tree.this.lower():
             walker.refuse(span, "the number is greater than a DOUBLE can be")
         walker.refuse(span, "the number has more than 38 digits", "write it as a string")
     return value
-
-
-def null(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    return null_value()
-
-
-def boolean(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    return Value("TRUE" if tree.this else "FALSE", BOOLEAN)
-
-
-def octets(walker: Walker, tree: exp.Expr, span: Span) -> Value:
-    """X'45F0'."""
-    return Value(f"X'{tree.this}'", BYTES)
 
 
 def written_as(kind: str, text: str) -> str:
@@ -146,9 +133,8 @@ def interval(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     """INTERVAL '5' SECOND."""
     value = interval_value(tree)
     if value is None:
-        walker.refuse(
-            span, "the interval's value does not fit its unit", "for example INTERVAL '1 02:30' DAY TO MINUTE"
-        )
+        hint = "for example INTERVAL '1 02:30' DAY TO MINUTE"
+        walker.refuse(span, "the interval's value does not fit its unit", hint)
     return value
 
 
@@ -174,21 +160,19 @@ def element(walker: Walker, tree: exp.Expr, span: Span) -> Value:
     of, index_tree = walker.of(tree.this, span), tree.expressions[0]
     index = walker.of(index_tree, span)
     where = place(index_tree) or span
-    aliases = of.aliases | index.aliases
     if of.type.kind is Kind.ARRAY:
-        if index.type.kind not in (Kind.TINYINT, Kind.SMALLINT, Kind.INT):
+        if index.type.kind not in INTEGERS or index.type.kind is Kind.BIGINT:
             walker.refuse(where, f"type clash: an ARRAY's index is INT, not {index.type}")
         # Flink counts from 1, and gives NULL for what is not there; Spark's get counts from 0 and refuses nothing.
         sql = f"CASE WHEN {index.sql} > 0 THEN get({of.sql}, {index.sql} - 1) END"
         if isinstance(index.constant, int) and index.constant > 0:
             sql = f"get({of.sql}, {index.constant - 1})"
-        return Value(sql, of.type.element.null(), aliases=aliases)
+        return derived(sql, of.type.element.null(), of, index)
     if of.type.kind is Kind.MAP:
         key = of.type.arguments[0]
         if not comparable(key, index.type) or not looked_up_as(index, key):
             walker.refuse(where, f"type clash: the MAP's keys are {key}, not {index.type}")
-        sql = f"try_element_at({of.sql}, {converted(index.sql, index.type, key)})"
-        return Value(sql, of.type.element.null(), aliases=aliases)
+        return derived(f"try_element_at({of.sql}, {index.to(key)})", of.type.element.null(), of, index)
     walker.refuse(span, f"type clash: [ ] takes an ARRAY or a MAP, not {of.type}")
 
 

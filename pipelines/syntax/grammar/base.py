@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NoReturn, TypeVar, cast
 
 from sqlglot import Token, TokenType, exp, parser
 
 from tidegate.pipelines.syntax.errors import did_you_mean
 from tidegate.pipelines.syntax.source import Source, Span, span_of
-from tidegate.pipelines.syntax.statements import Name, Scalar, Text, spanned
-from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind, folded
+from tidegate.pipelines.syntax.statements import Name, Scalar, Text, place, spanned
+from tidegate.pipelines.syntax.types import MAX_FRACTION, MAX_PRECISION, Field, FlinkType, Kind, array_of, folded
 
 T = TypeVar("T")
 
@@ -51,10 +52,12 @@ class TokenReader(parser.Parser):
         raise self.source.error(self.here(token), message[:1].lower() + message[1:])
 
     def validate_expression(self, expression, args=None):
-        """Report an operator's missing operand at the place where it should be."""
+        """Report an operator's missing operand at the place where it should be. An operator reaches from its first
+        operand to its last."""
         if any(True for _ in expression.error_messages(args)):
             self.expected("an expression")
-        return expression
+        spans = [span for part in expression.iter_expressions() if (span := place(part)) is not None]
+        return spanned(expression, reduce(Span.to, spans)) if spans else expression
 
     def here(self, token: Token | None = None) -> Span:
         """The place of the current token, or just after the last one."""
@@ -241,11 +244,9 @@ class TypeGrammar(TokenReader):
             self.expected("a type")
         first = self._curr
         found = self._root(first)
-        while self.word("ARRAY") or self.word("MULTISET"):
-            if self.take("ARRAY"):
-                found = FlinkType(Kind.ARRAY, arguments=(found,))
-            else:
-                self.refuse(span_of(self._curr), "MULTISET is not supported", REFUSED["MULTISET"])
+        while self.take("ARRAY"):
+            found = array_of(found)
+        self.refuse_next("MULTISET", hint=REFUSED["MULTISET"])
         return found
 
     def inner_type(self) -> FlinkType:
@@ -280,7 +281,7 @@ class TypeGrammar(TokenReader):
         if word == "TIMESTAMP_LTZ":
             return FlinkType(Kind.TIMESTAMP_LTZ, self._fraction())
         if word == "ARRAY":
-            return FlinkType(Kind.ARRAY, arguments=(self._bracketed(self.inner_type, "ARRAY<STRING>"),))
+            return array_of(self._bracketed(self.inner_type, "ARRAY<STRING>"))
         if word == "MAP":
             return FlinkType(Kind.MAP, arguments=self._bracketed(self._key_and_value, "MAP<STRING, INT>"))
         if word == "ROW":
@@ -294,11 +295,8 @@ class TypeGrammar(TokenReader):
             return FlinkType(Kind.DECIMAL, 10, 0)
         precision, where = self.number("the number of digits")
         if not 1 <= precision <= MAX_PRECISION:
-            self.refuse(
-                where,
-                f"a DECIMAL has 1 to {MAX_PRECISION} digits, not {precision}",
-                "declare STRING: it keeps every digit" if precision > MAX_PRECISION else None,
-            )
+            hint = "declare STRING: it keeps every digit" if precision > MAX_PRECISION else None
+            self.refuse(where, f"a DECIMAL has 1 to {MAX_PRECISION} digits, not {precision}", hint)
         scale = 0
         if self._match(TokenType.COMMA):
             scale, where = self.number("the number of digits after the point")
@@ -312,22 +310,16 @@ class TypeGrammar(TokenReader):
         if self.take("WITH", "LOCAL", "TIME", "ZONE"):
             return FlinkType(Kind.TIMESTAMP_LTZ, fraction)
         if self.take("WITH", "TIME", "ZONE"):
-            self.refuse(
-                self.since(first),
-                "TIMESTAMP WITH TIME ZONE is not supported",
-                "declare TIMESTAMP_LTZ(3), an instant, or keep the zone in a column of its own",
-            )
+            hint = "declare TIMESTAMP_LTZ(3), an instant, or keep the zone in a column of its own"
+            self.refuse(self.since(first), "TIMESTAMP WITH TIME ZONE is not supported", hint)
         self.take("WITHOUT", "TIME", "ZONE")
         return FlinkType(Kind.TIMESTAMP, fraction)
 
     def _fraction(self) -> int:
         size = self._size(0, 9, "the number of digits after the second")
         if size is not None and size > MAX_FRACTION:
-            self.refuse(
-                span_of(self._tokens[self._index - 2]),
-                f"timestamps keep microseconds, {MAX_FRACTION} digits, not {size}",
-                "declare (6), or STRING to keep every digit",
-            )
+            what = f"timestamps keep microseconds, {MAX_FRACTION} digits, not {size}"
+            self.refuse(span_of(self._tokens[self._index - 2]), what, "declare (6), or STRING to keep every digit")
         return MAX_FRACTION if size is None else size
 
     def _size(self, least: int, most: int, what: str) -> int | None:

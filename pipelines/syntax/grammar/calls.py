@@ -4,6 +4,7 @@ Which functions there are is not the grammar's business."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sqlglot import Token, TokenType, exp
 
@@ -43,7 +44,8 @@ class CallGrammar(TypeGrammar):
             self._advance()
             found = special(self, first)
             self.need_sign(TokenType.R_PAREN, ")")
-            return self.at(first, found)
+            made = found if isinstance(found, exp.Expr) else exp.Anonymous(this=name, expressions=found)
+            return self.at(first, made)
         distinct, arguments = self._arguments()
         found = self.at(first, exp.Anonymous(this=first.text, expressions=arguments))
         found.meta["name_end"] = first.end + 1
@@ -65,26 +67,42 @@ class CallGrammar(TypeGrammar):
             return False, []
         star = self._curr
         if self._match(TokenType.STAR):
-            self.need_sign(TokenType.R_PAREN, ")", None)
+            self.need_sign(TokenType.R_PAREN, ")")
             return False, [spanned(exp.Star(), span_of(star))]
         distinct = self.take("DISTINCT")
         items = self.several(self._argument)
-        self.need_sign(TokenType.R_PAREN, ")", None)
+        self.need_sign(TokenType.R_PAREN, ")")
         return distinct, items
 
-    def _cast(self, first: Token) -> exp.Expr:
-        operand = self._argument()
-        self.need("AS", hint="for example CAST(x AS INT)")
-        found = CastTo(this=operand, safe=first.text.upper() == "TRY_CAST" or None)
+    def _behind(self, word: str, hint: str | None = None) -> exp.Expr:
+        """The argument behind a word that must be there."""
+        self.need(word, hint=hint)
+        return self._argument()
+
+    def _optional(self, word: str) -> list[exp.Expr]:
+        """The argument behind a word, where it is there."""
+        return [self._argument()] if self.take(word) else []
+
+    def _more(self) -> list[exp.Expr]:
+        """The arguments behind a comma."""
+        return self.several(self._argument) if self._match(TokenType.COMMA) else []
+
+    def _cast(self, operand: exp.Expr, *, safe: bool) -> exp.Expr:
+        """CAST of an operand to the type that is next."""
+        found = CastTo(this=operand, safe=safe or None)
         found.meta["target"] = self.flink_type()
         return found
 
-    def _extract(self, first: Token) -> exp.Expr:
-        unit = self._unit((*UNITS, "DOW", "DOY", "EPOCH"), "a unit")
-        self.need("FROM", hint="for example EXTRACT(DAY FROM t)")
-        return exp.Anonymous(this="EXTRACT", expressions=[unit, self._argument()])
+    def _cast_call(self, first: Token) -> exp.Expr:
+        operand = self._argument()
+        self.need("AS", hint="for example CAST(x AS INT)")
+        return self._cast(operand, safe=first.text.upper() == "TRY_CAST")
 
-    def _trim(self, first: Token) -> exp.Expr:
+    def _extract(self, first: Token) -> list[exp.Expr]:
+        unit = self._unit((*UNITS, "DOW", "DOY", "EPOCH"), "a unit")
+        return [unit, self._behind("FROM", "for example EXTRACT(DAY FROM t)")]
+
+    def _trim(self, first: Token) -> list[exp.Expr | None]:
         where = "BOTH"
         token = self._curr
         if self.take("BOTH") or self.take("LEADING") or self.take("TRAILING"):
@@ -93,72 +111,44 @@ class CallGrammar(TypeGrammar):
         value = None if self.word("FROM") else self._argument()
         if self.take("FROM"):
             characters, value = value or characters, self._argument()
-        side = spanned(exp.Var(this=where), span_of(token))
-        return exp.Anonymous(this="TRIM", expressions=[side, characters, value])
+        return [spanned(exp.Var(this=where), span_of(token)), characters, value]
 
-    def _substring(self, first: Token) -> exp.Expr:
-        arguments = [self._argument()]
-        if self.take("FROM"):
-            arguments.append(self._argument())
-            if self.take("FOR"):
-                arguments.append(self._argument())
-        elif self._match(TokenType.COMMA):
-            arguments += self.several(self._argument)
-        return exp.Anonymous(this="SUBSTRING", expressions=arguments)
+    def _substring(self, first: Token) -> list[exp.Expr]:
+        text, start = self._argument(), self._optional("FROM")
+        return [text, *start, *(self._optional("FOR") if start else self._more())]
 
-    def _position(self, first: Token) -> exp.Expr:
+    def _position(self, first: Token) -> list[exp.Expr | None]:
         # Not `_argument`: its operators have an IN of their own.
-        needle = self._parse_bitwise()
-        self.need("IN", hint="for example POSITION('a' IN name)")
-        return exp.Anonymous(this="POSITION", expressions=[needle, self._argument()])
+        return [self._parse_bitwise(), self._behind("IN", "for example POSITION('a' IN name)")]
 
-    def _overlay(self, first: Token) -> exp.Expr:
-        arguments = [self._argument()]
-        self.need("PLACING", hint="for example OVERLAY(name PLACING 'xx' FROM 2)")
-        arguments.append(self._argument())
-        self.need("FROM")
-        arguments.append(self._argument())
-        if self.take("FOR"):
-            arguments.append(self._argument())
-        return exp.Anonymous(this="OVERLAY", expressions=arguments)
+    def _overlay(self, first: Token) -> list[exp.Expr]:
+        text, over = self._argument(), self._behind("PLACING", "for example OVERLAY(name PLACING 'xx' FROM 2)")
+        return [text, over, self._behind("FROM"), *self._optional("FOR")]
 
-    def _rounded(self, first: Token) -> exp.Expr:
-        arguments = [self._argument()]
-        if self.take("TO"):
-            arguments.append(self._unit(("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"), "a unit"))
-        return exp.Anonymous(this=first.text.upper(), expressions=arguments)
+    def _rounded(self, first: Token) -> list[exp.Expr]:
+        units = tuple(unit for unit in UNITS if unit != "WEEK")
+        return [self._argument(), *([self._unit(units, "a unit")] if self.take("TO") else [])]
 
     def _json_value(self, first: Token) -> exp.Expr:
-        arguments = [self._argument()]
+        text = self._argument()
         self.need_sign(TokenType.COMMA, ",", "for example JSON_VALUE(message, '$.user.id' RETURNING BIGINT)")
-        arguments.append(self._argument())
-        found = self.at(first, exp.Anonymous(this="JSON_VALUE", expressions=arguments))
-        if not self.take("RETURNING"):
-            return found
-        cast = CastTo(this=found, safe=True)
-        cast.meta["target"] = self.flink_type()
-        return cast
+        found = exp.Anonymous(this="JSON_VALUE", expressions=[text, self._argument()])
+        found = self.at(first, found)
+        return self._cast(found, safe=True) if self.take("RETURNING") else found
 
-    def _with_unit(self, first: Token) -> exp.Expr:
-        arguments: list[exp.Expr] = [self._unit(UNITS, "a unit")]
-        if self._match(TokenType.COMMA):
-            arguments += self.several(self._argument)
-        return exp.Anonymous(this=first.text.upper(), expressions=arguments)
+    def _with_unit(self, first: Token) -> list[exp.Expr]:
+        return [self._unit(UNITS, "a unit"), *self._more()]
 
 
-SPECIAL_CALLS: dict[str, Callable[[CallGrammar, Token], exp.Expr]] = {
-    "CAST": CallGrammar._cast,
-    "TRY_CAST": CallGrammar._cast,
+SPECIAL_CALLS: dict[str, Callable[[CallGrammar, Token], exp.Expr | list[Any]]] = {
+    **dict.fromkeys(("CAST", "TRY_CAST"), CallGrammar._cast_call),
     "EXTRACT": CallGrammar._extract,
     "TRIM": CallGrammar._trim,
     "SUBSTRING": CallGrammar._substring,
     "POSITION": CallGrammar._position,
     "OVERLAY": CallGrammar._overlay,
-    "FLOOR": CallGrammar._rounded,
-    "CEIL": CallGrammar._rounded,
-    "CEILING": CallGrammar._rounded,
+    **dict.fromkeys(("FLOOR", "CEIL", "CEILING"), CallGrammar._rounded),
     "JSON_VALUE": CallGrammar._json_value,
-    "TIMESTAMPADD": CallGrammar._with_unit,
-    "TIMESTAMPDIFF": CallGrammar._with_unit,
+    **dict.fromkeys(("TIMESTAMPADD", "TIMESTAMPDIFF"), CallGrammar._with_unit),
 }
-"""Functions whose arguments are not a plain list."""
+"""Functions whose arguments are not a plain list: what reads them, or the whole call."""

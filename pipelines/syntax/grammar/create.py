@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import Token, TokenType
@@ -45,14 +46,12 @@ class WatermarkGrammar(ExpressionGrammar):
         """Read a definition. Raises SqlError."""
         first = self._curr
         self.need("WATERMARK")
-        if not self.word("FOR"):
+        if not self.take("FOR"):
             self.refuse(self.here(), "a watermark has no name", "write WATERMARK FOR column AS …: a table has one")
-        self.take("FOR")
         path = self.path("a column's name")
         self._rejected(path)
-        self.need(
-            "AS", hint=f"for example WATERMARK FOR {shown_path(path)} AS {shown_path(path)} - INTERVAL '5' SECOND"
-        )
+        column = shown_path(path)
+        self.need("AS", hint=f"for example WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND")
         self._rejected(path)
         self.short_intervals = True
         expression = self.scalar()
@@ -65,10 +64,9 @@ class WatermarkGrammar(ExpressionGrammar):
         first, column = self._curr, shown_path(path)
         for words in BOUNDED:
             if self.take(*words):
-                interval = self._interval_behind()
-                span = self.since(first)
-                hint = f"write AS {column} - {interval}"
-                self.refuse(span, f"{' '.join(words)} is no watermark strategy: an expression is", hint)
+                hint = f"write AS {column} - {self._interval_behind()}"
+                what = f"{' '.join(words)} is no watermark strategy: an expression is"
+                self.refuse(self.since(first), what, hint)
         # By itself behind AS it may be a column of that name, and before a bracket a function.
         behind_as = self._prev.text.upper() == "AS"
         if self.word("ASCENDING") and (not behind_as or self._next.token_type in NAMES):
@@ -79,8 +77,7 @@ class WatermarkGrammar(ExpressionGrammar):
             self._advance(2)
             hint = "declare a function, CREATE FUNCTION f AS 'module.f' LANGUAGE PYTHON, and write AS f(…)"
             self.refuse(self.since(first), "a watermark strategy is an expression, not the name of a class", hint)
-        if self.word("FROM"):
-            self.take("FROM")
+        if self.take("FROM"):
             self._match(TokenType.DASH)
             self.take("SOURCE")
             self.refuse(self.since(first), "FROM SOURCE is no watermark strategy: an expression is", OF_THE_SOURCE)
@@ -135,9 +132,8 @@ class ExpectGrammar(ExpressionGrammar):
     def _action(self) -> str:
         self.need("VIOLATION", hint="write ON VIOLATION FAIL, QUARANTINE or WARN")
         if self.word("DROP"):
-            self.refuse(
-                self.here(), "DROP ROW is not supported: no row is lost", "write QUARANTINE: it keeps the row, apart"
-            )
+            hint = "write QUARANTINE: it keeps the row, apart"
+            self.refuse(self.here(), "DROP ROW is not supported: no row is lost", hint)
         for word in ACTIONS:
             if self.take(word):
                 if word == "FAIL":
@@ -169,9 +165,8 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
 
     def create(self, first: Token) -> CreateTable | CreateFunction:
         """Read what follows CREATE."""
-        self.refuse_next(
-            "OR", "REPLACE", what="CREATE OR REPLACE", hint="a script declares each table once: CREATE TABLE"
-        )
+        hint = "a script declares each table once: CREATE TABLE"
+        self.refuse_next("OR", "REPLACE", what="CREATE OR REPLACE", hint=hint)
         if self.take("TEMPORARY"):
             self.take("SYSTEM")
         if self.take("FUNCTION"):
@@ -186,11 +181,8 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
         self._no_select()
         bare = self._curr if self.word("WITH") or self.word("LIKE") else None
         elements = [] if bare else [part for found in self.listed(self._element) for part in found]
-        comment = self.text("a comment").text if self.take("COMMENT") else None
-        at = self._curr
-        partitions: tuple[Name, ...] = ()
-        if self.take("PARTITIONED", "BY"):
-            partitions = tuple(self.listed(lambda: self.name("a column's name")))
+        comment, at = self.comment(), self._curr
+        partitions = self._listed_columns() if self.take("PARTITIONED", "BY") else ()
         partitioned = self.since(at) if partitions else None
         self.refuse_next("DISTRIBUTED", hint=LAKE_LAYS_OUT)
         options = tuple(self.listed(self._option)) if self.take("WITH") else ()
@@ -220,10 +212,9 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
     def _name_of_one_part(self, what: str, place: str) -> Name:
         name = self.name(f"a {what}'s name")
         if self._curr.token_type == TokenType.DOT:
+            hint = f"write the last part only; {place} has the place of the {what}"
             self.refuse(
-                name.span.to(self.here()),
-                f"{what} names have one part: there are no catalogs and databases",
-                f"write the last part only; {place} has the place of the {what}",
+                name.span.to(self.here()), f"{what} names have one part: there are no catalogs and databases", hint
             )
         return name
 
@@ -281,58 +272,54 @@ class CreateGrammar(WatermarkGrammar, ExpectGrammar):
             if not self.word("PRIMARY", "KEY"):
                 self.no_constraint()
         if self.take("PRIMARY", "KEY"):
-            names = self.listed(lambda: self.name("a column's name"))
-            self._not_enforced(first)
-            return [PrimaryKey(tuple(names), self.since(first))]
+            return [self._primary_key(first, self._listed_columns())]
         self.refuse_next("UNIQUE", hint=KEY_OF_A_TABLE)
         if self.watermark_is_next():
             return [self.watermark()]
         return self._column_definition(first)
 
-    def _not_enforced(self, first: Token) -> None:
-        if self.take("NOT", "ENFORCED"):
-            return
-        hint = "write PRIMARY KEY … NOT ENFORCED: Tidegate does not own the rows and cannot enforce a key"
-        self.refuse(
-            self.since(first).to(self.here()) if self.word("ENFORCED") else self.since(first),
-            "the key is not NOT ENFORCED",
-            hint,
-        )
+    def comment(self) -> str | None:
+        """Read [COMMENT 'text']."""
+        return self.text("a comment").text if self.take("COMMENT") else None
+
+    def _listed_columns(self) -> tuple[Name, ...]:
+        return tuple(self.listed(lambda: self.name("a column's name")))
+
+    def _primary_key(self, first: Token, columns: tuple[Name, ...]) -> PrimaryKey:
+        """Read the NOT ENFORCED of a key."""
+        if not self.take("NOT", "ENFORCED"):
+            span = self.since(first).to(self.here()) if self.word("ENFORCED") else self.since(first)
+            hint = "write PRIMARY KEY … NOT ENFORCED: Tidegate does not own the rows and cannot enforce a key"
+            self.refuse(span, "the key is not NOT ENFORCED", hint)
+        return PrimaryKey(columns, self.since(first))
 
     def _column_definition(self, first: Token) -> list[Element]:
         name = self.name("a column's name")
         if self.take("AS"):
             computed = self.scalar()
-            comment = self.text("a comment").text if self.take("COMMENT") else None
-            return [ColumnDefinition(name, None, computed.span, computed=computed, comment=comment)]
+            return [ColumnDefinition(name, None, computed.span, computed=computed, comment=self.comment())]
         begin = self._curr
         kind = self.flink_type()
-        type_span = self.since(begin)
-        null_written: Span | None = None
-        metadata: Text | None = None
-        comment: str | None = None
+        column = ColumnDefinition(name, kind, self.since(begin))
         keys: list[PrimaryKey] = []
         while True:
             at = self._curr
             if self.take("NOT", "NULL"):
-                kind = kind.not_null()
+                column = replace(column, type=kind.not_null())
             elif self.take("NULL"):
-                null_written = self.since(at)
+                column = replace(column, null_written=self.since(at))
             elif self.take("METADATA"):
-                metadata = (
-                    self.text("the metadata's key in quotes") if self.take("FROM") else Text(name.text, name.span)
-                )
+                key = self.text("the metadata's key in quotes") if self.take("FROM") else Text(name.text, name.span)
+                column = replace(column, metadata=key)
                 self.take("VIRTUAL")
             elif self.take("PRIMARY", "KEY"):
-                self._not_enforced(at)
-                keys.append(PrimaryKey((name,), self.since(at)))
-            elif self.take("COMMENT"):
-                comment = self.text("a comment").text
+                keys.append(self._primary_key(at, (name,)))
+            elif self.word("COMMENT"):
+                column = replace(column, comment=self.comment())
             else:
                 break
         self.refuse_next("UNIQUE", hint=KEY_OF_A_TABLE)
         self.refuse_next("DEFAULT", hint="use a computed column: name AS COALESCE(…)")
         if self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self.expected("`,` or `)`", did_you_mean(self._curr.text, ["COMMENT", "METADATA", "PRIMARY", "NOT NULL"]))
-        column = ColumnDefinition(name, kind, type_span, null_written=null_written, metadata=metadata, comment=comment)
         return [column, *keys]

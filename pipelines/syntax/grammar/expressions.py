@@ -10,17 +10,21 @@ from sqlglot import Token, TokenType, exp
 from tidegate.pipelines.syntax.grammar.base import NAMES
 from tidegate.pipelines.syntax.grammar.calls import UNITS, CallGrammar
 from tidegate.pipelines.syntax.source import span_of
-from tidegate.pipelines.syntax.statements import TypedLiteral, place, spanned
+from tidegate.pipelines.syntax.statements import Name, TypedLiteral, place, spanned
 
-NO_PARENTHESES = (
-    "CURRENT_TIMESTAMP",
-    "CURRENT_DATE",
-    "CURRENT_TIME",
-    "LOCALTIMESTAMP",
-    "LOCALTIME",
-    "CURRENT_DATABASE",
+NO_PARENTHESES = frozenset(
+    ["CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATABASE"]
 )
+JOIN_IT = "join the table FOR SYSTEM_TIME AS OF the probe's time"
+REFUSED_ATOMS = {
+    TokenType.NATIONAL_STRING: ("N literals are not supported", "write a plain string"),
+    TokenType.EXISTS: ("EXISTS is not supported", JOIN_IT),
+}
 FUNCTION_NAMES = (*NAMES, TokenType.LEFT, TokenType.RIGHT)
+
+
+def _identifier(name: Name) -> exp.Identifier:
+    return spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
 
 
 class AtomGrammar(CallGrammar):
@@ -39,9 +43,8 @@ class AtomGrammar(CallGrammar):
                 found = self.at(first, exp.Bracket(this=found, expressions=[index]))
             elif self._curr.token_type == TokenType.DOT:
                 self._advance()
-                name = self.name("a field's name")
-                identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
-                found = self.at(first, exp.Dot(this=found, expression=identifier))
+                found = exp.Dot(this=found, expression=_identifier(self.name("a field's name")))
+                found = self.at(first, found)
             else:
                 return found
 
@@ -50,6 +53,8 @@ class AtomGrammar(CallGrammar):
         special = ATOMS.get(kind)
         if special is not None:
             return special(self, first)
+        if kind in REFUSED_ATOMS:
+            self.refuse(span_of(first), *REFUSED_ATOMS[kind])
         if kind in FUNCTION_NAMES and self._next.token_type == TokenType.L_PAREN:
             return self._call(first)
         if kind == TokenType.VAR:
@@ -78,20 +83,18 @@ class AtomGrammar(CallGrammar):
         if word in NO_PARENTHESES and self._next.token_type != TokenType.DOT:
             self._advance()
             return self.at(first, exp.Anonymous(this=first.text, expressions=[]))
-        if word == "ARRAY" and self._next.token_type == TokenType.L_BRACKET:
+        if word in ("ARRAY", "MAP") and self._next.token_type == TokenType.L_BRACKET:
             self._advance()
-            return self.at(first, exp.Array(expressions=self._in_brackets()))
-        if word == "MAP" and self._next.token_type == TokenType.L_BRACKET:
-            self._advance()
-            return self.at(first, exp.Anonymous(this="MAP", expressions=self._in_brackets()))
+            items = self._in_brackets()
+            made = exp.Array(expressions=items) if word == "ARRAY" else exp.Anonymous(this=word, expressions=items)
+            return self.at(first, made)
         return self._column()
 
     def _column(self) -> exp.Expr:
         name = self.name("a column")
         if self._curr.token_type == TokenType.STRING and self._is_connected():
             self.refuse(self.here(), f"there are no `{name.text}'…'` literals", "write a plain string")
-        identifier = spanned(exp.Identifier(this=name.text, quoted=name.quoted), name.span)
-        return spanned(exp.Column(this=identifier), name.span)
+        return spanned(exp.Column(this=_identifier(name)), name.span)
 
     def _in_brackets(self) -> list[exp.Expr]:
         self.need_sign(TokenType.L_BRACKET, "[")
@@ -131,9 +134,6 @@ class AtomGrammar(CallGrammar):
             self.refuse(span_of(first), "the binary literal ends in the middle of a byte", "write pairs of digits")
         return self.at(first, exp.HexString(this=first.text))
 
-    def _national_atom(self, first: Token) -> exp.Expr:
-        self.refuse(span_of(first), "N literals are not supported", "write a plain string")
-
     def _constant_atom(self, first: Token) -> exp.Expr:
         self._advance()
         if first.token_type == TokenType.NULL:
@@ -149,13 +149,8 @@ class AtomGrammar(CallGrammar):
             return self.at(first, exp.Anonymous(this="ROW", expressions=items))
         return self.at(first, exp.Paren(this=items[0]))
 
-    def _exists_atom(self, first: Token) -> exp.Expr:
-        self.refuse(span_of(first), "EXISTS is not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time")
-
     def _no_subquery(self) -> None:
-        self.refuse(
-            self.here(), "subqueries are not supported", "join the table FOR SYSTEM_TIME AS OF the probe's time"
-        )
+        self.refuse(self.here(), "subqueries are not supported", JOIN_IT)
 
     def _case_atom(self, first: Token) -> exp.Expr:
         self._advance()
@@ -194,14 +189,10 @@ ATOMS: dict[TokenType, Callable[[AtomGrammar, Token], exp.Expr]] = {
     TokenType.NUMBER: AtomGrammar._number_atom,
     TokenType.STRING: AtomGrammar._string_atom,
     TokenType.HEX_STRING: AtomGrammar._hex_atom,
-    TokenType.NATIONAL_STRING: AtomGrammar._national_atom,
-    TokenType.NULL: AtomGrammar._constant_atom,
-    TokenType.TRUE: AtomGrammar._constant_atom,
-    TokenType.FALSE: AtomGrammar._constant_atom,
+    **dict.fromkeys((TokenType.NULL, TokenType.TRUE, TokenType.FALSE), AtomGrammar._constant_atom),
     TokenType.L_PAREN: AtomGrammar._paren_atom,
     TokenType.CASE: AtomGrammar._case_atom,
     TokenType.INTERVAL: AtomGrammar._interval_atom,
-    TokenType.EXISTS: AtomGrammar._exists_atom,
 }
 
 

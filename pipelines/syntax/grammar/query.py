@@ -159,8 +159,7 @@ class QueryGrammar(WindowGrammar):
         if_not_exists = self.take("IF", "NOT", "EXISTS")
         name = self._name_of_one_part("view", "its query")
         columns = self._names()
-        if self.take("COMMENT"):
-            self.text("a comment")
+        self.comment()
         self.need("AS", hint="write CREATE VIEW name AS SELECT …")
         query = self.query()
         written = self.source.written(self._tokens[begin : self._index])
@@ -176,18 +175,18 @@ class QueryGrammar(WindowGrammar):
             what = "a view has no watermark: WATERMARK FOR belongs in the CREATE TABLE that the rows come from"
             self.refuse(self.here(), what, "declare it there: it goes through the view")
         name = self.name("a column's name")
-        if self._curr.token_type == TokenType.STRING or self.word("COMMENT"):
-            self.take("COMMENT")
+        if self._curr.token_type == TokenType.STRING:
             self.text("a comment")
+        else:
+            self.comment()
         return name
 
     def query(self) -> Query:
         """Read [WITH …] SELECT … [UNION ALL …], to the end of it."""
         views: tuple[View, ...] = ()
         if self.take("WITH"):
-            self.refuse_next(
-                "RECURSIVE", what="WITH RECURSIVE", hint="a query that reads itself has no end: leave it out"
-            )
+            hint = "a query that reads itself has no end: leave it out"
+            self.refuse_next("RECURSIVE", what="WITH RECURSIVE", hint=hint)
             views = tuple(self.several(self._named))
         first, more = self._select(), list[Query]()
         while self._curr.token_type == TokenType.UNION and self._next.token_type == TokenType.ALL:
@@ -335,17 +334,11 @@ class QueryGrammar(WindowGrammar):
         build = self._table("JOIN")
         early = self._alias()
         if self._curr.token_type != TokenType.FOR:
-            self.refuse(
-                joined.to(build.table.span),
-                "a plain join is not supported: it would keep both streams for ever",
-                TEMPORAL,
-            )
+            what = "a plain join is not supported: it would keep both streams for ever"
+            self.refuse(joined.to(build.table.span), what, TEMPORAL)
         if early is not None:
-            self.refuse(
-                self.here(),
-                "FOR SYSTEM_TIME AS OF belongs before the table's other name",
-                f"write {build.table.text} FOR SYSTEM_TIME AS OF … AS {early.text}",
-            )
+            what = "FOR SYSTEM_TIME AS OF belongs before the table's other name"
+            self.refuse(self.here(), what, f"write {build.table.text} FOR SYSTEM_TIME AS OF … AS {early.text}")
         self.need("FOR", "SYSTEM_TIME", "AS", "OF", hint="for example FOR SYSTEM_TIME AS OF orders.proctime")
         time = self.scalar(self._parse_bitwise, "the probe's time attribute")
         alias = self._alias()

@@ -326,7 +326,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
     made.judged(staged.plan)
     made.published(staged.plan)
     places = Places(made.lake.target_path(made.target), "enriched")
-    insert = InsertScope("enriched", places.target, places.staged, keyed_joins(made.pipeline, made.insert))
+    insert = InsertScope("enriched", places.target, places.staged, keyed_joins(made.pipeline, made.insert, str))
 
     def growing(**given: Any) -> Problem:
         found = problems(made.lake, 3000, Scope("p", inserts=(insert,), qualified=True), **given)

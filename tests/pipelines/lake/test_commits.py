@@ -19,12 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field
 from deltalake.transaction import AddAction
 
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.lake import EpochRow, by_name, commits, delta_log
+from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.adopt import adopt, survey
-from tidegate.pipelines.lake.commits import Removal, commit
+from tidegate.pipelines.lake.commits import Removal, by_delta_rs, commit
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.owner_log import OwnerLogs
@@ -290,6 +292,31 @@ def test_what_a_writer_has_to_know_more_for_is_left_to_delta_rs(table: Path, mon
     assert add(table, 1) == 1
     assert left == [table]
     assert there(table) == [0, 1]
+
+
+def test_what_delta_rs_commits_is_durable_before_it_has_its_name(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    DeltaTable(table).alter.set_table_properties(
+        {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "2"}
+    )
+    log, synced, linked = table / "_delta_log", set[int](), list[str]()
+    fsync, link = os.fsync, os.link
+    monkeypatch.setattr(os, "fsync", lambda opened: (synced.add(os.fstat(opened).st_ino), fsync(opened)))
+
+    def named(unfinished: str, name: str) -> None:
+        assert os.stat(unfinished).st_ino in synced
+        linked.append(Path(name).name)
+        link(unfinished, name)
+
+    monkeypatch.setattr(os, "link", named)
+    lasting = {"delta.logRetentionDuration": "interval 2 days"}
+    by_delta_rs(table, lambda at: DeltaTable(at).alter.set_table_properties(lasting))
+    add(table, 1)
+    lake_rows.add_columns(Location(table), [Field("later", "string")])  # and the files' statistics before
+    by_delta_rs(table, lambda at: DeltaTable.create(at, rows().schema, mode="ignore"))  # nothing to do
+    commits.create(table, schema=rows().schema, mode="overwrite")
+    assert linked == [f"{version:020}.json" for version in range(2, 7)]
+    assert (DeltaTable(table).version(), by_name.last_checkpoint(Location(log))) == (6, 5)
+    assert not [name for name in linked if "tidegate-log" in (log / name).read_text()]
 
 
 def test_a_file_system_without_links_is_left_to_delta_rs(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ class HandmadeLake:
         """The same, not stored."""
         counts = all_counts(self.insert, plan, found)
         return StagedRow(
-            self.owner, 1, plan.epoch, plan.digest, plan.instant, f"g1-e{plan.epoch}-0", [], counts,
+            self.owner, plan.generation, plan.epoch, plan.digest, plan.instant, f"g1-e{plan.epoch}-0", [], counts,
             {"matches@u": counts["matched"], "outside-pin@u": 0, "greatest-epoch@u": 1},
         )  # fmt: skip
 
@@ -192,7 +192,8 @@ class HandmadeLake:
 
     def published(self, plan: ReleasePlan) -> None:
         """The target's commit of an epoch, without rows."""
-        mark(Path(self.lake.target_path(self.target)), {self.lake.application(self.owner, "publish", 1): plan.epoch})
+        application = self.lake.application(self.owner, "publish", plan.generation)
+        mark(Path(self.lake.target_path(self.target)), {application: plan.epoch})
 
     def released(
         self, epoch: int, after: int, upto: int, *reasons: str, publish: bool = True, **given: Any

@@ -66,17 +66,7 @@ class Play(ABC):
         """Run the script. It is killed at `kill_at`, a point@owner, once it has passed there `after` times; stopped at
         `stop_at`."""
         given = {"script": str(self.script), "directory": str(self.directory), "kill_at": kill_at, "after": after}
-        given["stop_at"] = stop_at
-        with (self.directory / "stderr").open("w") as shown:
-            return subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps({**given, **self.setting})],
-                cwd=ROOT,
-                env={**os.environ, **self.environment},
-                stdout=subprocess.PIPE,
-                stderr=shown,
-                text=True,
-                start_new_session=True,
-            )
+        return started({**given, "stop_at": stop_at, **self.setting}, self.environment)
 
     def sleeps(self, stop_at: str) -> subprocess.Popen[str]:
         """A run that is stopped by SIGSTOP at a point@owner. It sleeps for longer than its leases live: by its
@@ -152,6 +142,21 @@ class Play(ABC):
         quarantined = rows_of(str(target / "_quarantine" / "enriched"))
         items = [item for item, _ in found.elements()] + [row["item_id"] for row in quarantined]
         assert sorted(items) == list(range(self.items))
+
+
+def started(given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process that does `drive` with these arguments, in a group of its own. What it shows is in `stderr`, in its
+    directory."""
+    with (Path(given["directory"]) / "stderr").open("w") as shown:
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, json.dumps(given)],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=shown,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def advance(spark: SparkSession, script: str, lake: Lake) -> None:

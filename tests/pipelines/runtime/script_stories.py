@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from tests.oracle.pins import rows_of
 from tests.oracle.scripts import BUILDS, PROBES, Row, Script, Statement
 from tests.oracle.statements import Landed, Model, Version
 from tests.pipelines.runtime.crashing import may_die
+from tests.pipelines.runtime.killing import started
 from tidegate.pipelines.errors import GateHeld, PlanningError
 from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked, ReleasePlan, stored_plan
@@ -112,6 +114,8 @@ class Story:
     def run(self) -> None:
         """One run, which may die somewhere and is begun anew then; and what a person does about what is held."""
         point, passes = self.chance.choice([*faults.POINTS, None]), self.chance.randint(1, 4)
+        if point and cases.AT_LENGTH and self.chance.random() < 0.2:
+            self._run_in_a_process(point, passes)
         with may_die(point, passes=passes) as died, suppress(GateHeld):
             self.harness.advance()
         if died or self.chance.random() < 0.2:
@@ -120,6 +124,26 @@ class Story:
             with suppress(GateHeld):
                 self.harness.advance()
         self.look()
+
+    def _run_in_a_process(self, point: str, passes: int) -> None:
+        """A run in a process of its own, which SIGKILL ends where one owner passes a point, if it comes so far."""
+        inserts = [each.target for each in self.script.statements]
+        owner = self.chance.choice(inserts if point.startswith("insert.") else [*PROBES, *BUILDS])
+        directory = self.harness.directory
+        script = directory / "pipeline.sql"
+        script.write_text(self.script.sql)
+        self.harness.runner.close()
+        given = {
+            "script": str(script),
+            "directory": str(directory),
+            "kill_at": f"{point}@{owner}",
+            "after": passes // 4,
+        }
+        with started(given) as process:
+            process.communicate()
+        shown = (directory / "stderr").read_text()
+        assert process.returncode in (0, -signal.SIGKILL) or "GateHeld" in shown, shown[-3000:]
+        self.harness.restart()
 
     def look(self) -> None:
         """How far everything has come."""
@@ -205,7 +229,7 @@ class Story:
         for name, pushed in self.probes.items():
             epochs = {row["id"]: row["_epoch"] for row in self.stored(name)}
             found = [row._replace(origin=(name, epochs[row.id], row.ts)) for row in pushed if row.id in epochs]
-            rows[name] = [Landed(epochs[row.id], row, (name, row.id)) for row in found]
+            rows[name] = [Landed(epochs[row.id], row, (name, row.id), ("", at)) for at, row in enumerate(found)]
         for name, built in self.builds.items():
             epochs = {row["v"]: row["_epoch"] for row in self.stored(name)}
             versions[name] = [each._replace(epoch=epochs[each.v]) for each in built if each.v in epochs]

@@ -4,6 +4,7 @@ plain model. (Watermarks: `test_random_scripts.py`.)"""
 from __future__ import annotations
 
 import random
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ from tidegate.pipelines.runtime import faults
 from tidegate.pipelines.runtime.epochs import Asked, insert_owner, stored_plan
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.failures import StepFailed
+from tidegate.pipelines.runtime.nearest import nearest_keys
+from tidegate.pipelines.runtime.quarantine import quarantined_by_epoch, rows_of
 from tidegate.pipelines.runtime.status import status
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.testing import Harness
@@ -440,6 +443,13 @@ def test_a_row_out_of_quarantine_does_not_become_the_newest_of_its_key_in_a_buil
     harness.run()
     harness.runner.out_of_quarantine("known", Asked())
     assert ordered((4, 1), (5, 2)) == [(4, 11), (5, 21)]
+    of_seen = harness.lake, harness.pipeline, harness.pipeline.insert("seen")
+    (lot,) = quarantined_by_epoch(*of_seen)
+    ((row, missed),) = nearest_keys(*of_seen, rows_of(*of_seen, [lot], 9), 9)
+    assert (row.place["_probe_epoch"], dict(missed.key)) == (2, {"k": 2})
+    assert re.fullmatch(
+        r"inserted at .* \(epoch 4\), after the pin \(epoch 2\): joining again finds it", missed.nearest
+    )
     for insert in harness.pipeline.inserts:
         assert harness.verify(insert.id).passed
         assert reconcile(harness.lake, harness.pipeline, insert).problems == ()
@@ -488,6 +498,37 @@ def test_a_script_that_changes_around_a_chain_loses_no_row_or_is_refused(spark: 
     source = PLAIN.split("INSERT")[0] + READER
     with pytest.raises(PlanningError, match="clean was the target of an INSERT in this lake"):
         Harness(source, spark, tmp_path / "both").run()
+
+
+def test_a_reader_that_waits_while_the_old_script_publishes_its_first_epoch_reads_that_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The target has no epoch yet, so what its reader's script would stage has places; what comes first has none."""
+    alone, read = Harness(PLAIN, spark, tmp_path), Harness(PLAIN + READER, spark, tmp_path)
+    alone.push("clicks", [{"id": 1, "k": 1, "ts": AT}])
+    alone.runner.advance("clicks")
+    alone.runner.close()
+    alone.restart()
+    leases, waited = read.runner.leases, list[str]()
+    acquire = leases.acquire
+
+    def waiting(owner: str, *args: Any, **more: Any) -> Any:
+        if owner == insert_owner("clean") and not waited:
+            assert read.runner.releasing("clean").is_logged
+            waited.append(owner)
+            alone.runner.release("clean")
+            alone.runner.close()
+            assert [row.keys() & {"_split"} for row in stored(read, "clean")] == [set()]
+        return acquire(owner, *args, **more)
+
+    leases.acquire = waiting  # type: ignore[method-assign]
+    read.run()
+    read.push("clicks", [{"id": 2, "k": 1, "ts": AT}])
+    read.advance()
+    assert waited == [insert_owner("clean")]
+    assert sorted(row["id"] for row in read.published("seen")) == [1, 2]
+    assert all(read.verify(name).passed for name in ("clean", "seen"))
+    assert all(reconcile(read.lake, read.pipeline, insert).problems == () for insert in read.pipeline.inserts)
 
 
 NAMED = (

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.copies import kept_files
+from tests.oracle.pins import rows_of
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.runtime.plays import taken_up
@@ -26,6 +27,7 @@ from tidegate.pipelines.lake import Lake, WatermarkRow
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.lake import FORMAT
 from tidegate.pipelines.lake.owner_log import LAKE, OwnerLog
+from tidegate.pipelines.lake.stream import Generation, Removed
 from tidegate.pipelines.runtime.definitions import Definitions, as_defined
 from tidegate.pipelines.runtime.differences import compared, may_change, reordered
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan, source_row, stored_plan
@@ -39,6 +41,7 @@ from tidegate.pipelines.runtime.stored_definitions import (
     left_behind,
     mixed_definitions,
 )
+from tidegate.pipelines.sources.scripted import CONNECTOR
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import insert_form, table_form
 from tidegate.pipelines.testing import Harness
@@ -417,7 +420,7 @@ def test_rows_of_two_definitions_are_seen(tmp_path: Path) -> None:
     fill(old, "clicks", rows=3, log=True)
     assert mixed_definitions(old.lake, reading("clicks", upto=2)) == []
     row = old.lake.definitions.rows("clicks")[0]
-    other = replace(row, epoch=2, since=2, form={**row.form, "primary key": ["user_id"]})
+    other = replace(row, epoch=2, since=2, form={**row.form, "watermark": "user_id"})
     old.lake.definitions.append([other], application=old.lake.application("clicks", "definition", 1), version=2)
     assert mixed_definitions(old.lake, reading("clicks", upto=1)) == []
     assert mixed_definitions(old.lake, reading("clicks", upto=2)) == ["clicks"]
@@ -526,6 +529,76 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     assert definitions.added("users") == {"name"}
     on_lake = InsertOnLake(lake, definitions.pipeline, definitions.pipeline.inserts[0])
     assert [on_lake.reads("users", generation) for generation in (1, 2)] == [False, True]
+
+
+TAKEN_TOO = SCRIPT.replace("gender STRING)\n", "gender STRING, p AS PROCTIME())\n").replace(
+    "clicks (user_id INT,", "clicks (user_id INT PRIMARY KEY NOT ENFORCED,"
+)
+BOTH_WAYS = (
+    TAKEN_TOO
+    + "CREATE TABLE met (gender STRING, item STRING) WITH ('connector' = 'scripted');\n"
+    + "INSERT INTO met SELECT u.gender, c.item FROM users AS u "
+    + "JOIN clicks FOR SYSTEM_TIME AS OF u.p AS c ON c.user_id = u.user_id;\n"
+)
+"""`users`, which was joined, is taken, too, and `clicks`, which was taken, is joined."""
+
+
+def test_a_table_that_was_joined_is_taken_too_and_the_other_way_round(harness: Harness) -> None:
+    both = taken_up(harness, BOTH_WAYS)
+    both.push("clicks", [{**CLICK, "user_id": 2, "item": "b"}])
+    both.push("users", [{"user_id": 2, "gender": "m"}])
+    both.end_of_snapshot("clicks")
+    lines = both.run().changes
+    users, clicks = (line for line in lines if line.startswith("table"))
+    assert users == "table users changes from epoch 2 on: role: build -> build and probe"
+    assert "columns user_id: INT -> INT NOT NULL; primary key: nothing -> (user_id); role: probe -> build" in clicks
+    assert sorted((row["gender"], row["item"]) for row in both.published("met")) == [("f", "a"), ("m", "b")]
+    assert all(both.verify(name).passed for name in ("enriched", "met"))
+    of_users = rows_of(str(both.lake.table_path("users")))
+    assert [row["_op"] for row in of_users] == ["+I", "+I"]
+
+    alone = taken_up(both, TAKEN_TOO)
+    alone.push("clicks", [CLICK])
+    assert [line.split(":")[0] for line in alone.run().changes] == ["insert met is left out of the script"]
+    retained = TAKEN_TOO.replace("'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 h'")
+    with pytest.raises(DefinitionChanged, match=r"changelog\.retention[^!]*build and probe: no row may go"):
+        taken_up(alone, retained).run()
+    alone = taken_up(alone, TAKEN_TOO)
+    alone.push("users", [USER], "-D")
+    with pytest.raises(SourceError, match="only grows"):
+        alone.run()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("deleted", "role.*build and probe, and it has updates"),
+        ("removed", "role.*build and probe, and retention has removed rows of it"),
+        ("no key", "primary key"),
+        ("split", "and it has rows of several splits"),
+    ],
+)
+def test_a_table_whose_rows_cannot_serve_another_role_is_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, change: str, why: str
+) -> None:
+    if change == "deleted":
+        harness.push("users", [USER], "-D")
+    elif change == "no key":
+        harness.push("clicks", [{**CLICK, "user_id": None}])
+    elif change == "removed":
+        monkeypatch.setattr(Generation, "removed", Removed(epoch=1))
+    else:
+        spec = replace(CONNECTOR.spec, ordered_by_split=lambda options: True)
+        monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.connector", lambda name: SimpleNamespace(spec=spec))
+        row = harness.lake.watermarks.last("clicks")
+        assert row is not None
+        store(harness.lake, replace(row, epoch=row.epoch + 1, rows=0, splits=[{}, {}]))
+    if change != "split":
+        harness.run()
+    with pytest.raises(DefinitionChanged, match=f"(?s){why}") as refused:
+        taken_up(harness, BOTH_WAYS).run()
+    way = "--resnapshot users" if change == "deleted" else "once more under another name"
+    assert change == "no key" or way in str(refused.value)
 
 
 def test_branches_of_a_union_are_the_same_under_other_aliases_and_in_another_order_are_others() -> None:

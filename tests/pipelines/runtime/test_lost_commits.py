@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.cases import at_length
 from tests.pipelines.runtime.handmade import HandmadeLake, adopted, no_spark
-from tests.pipelines.runtime.plays import Play, clicks
+from tests.pipelines.runtime.plays import RATES, Play, clicks
 from tidegate.pipelines.errors import DefinitionChanged, LakeError
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake.adopt import adopt, survey
@@ -387,6 +387,39 @@ def test_rows_that_are_released_may_be_gone(spark: SparkSession, tmp_path: Path)
     assert play.upto(10, 10) == [(1, 1)]
     spark.sql(f"DELETE FROM delta.`{play.harness.lake.table_path('orders')}` WHERE id = 1")
     assert play.upto(100, 100) == [(2, 1)]
+
+
+def test_rows_with_deletion_vectors_are_counted_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of a source, and of a target that a statement reads, of which another writer has deleted some."""
+    through = """
+        CREATE TABLE kept (id INT, currency STRING, at TIMESTAMP(3), WATERMARK FOR at AS at)
+        WITH ('connector' = 'scripted');
+        INSERT INTO kept SELECT id, currency, at FROM orders WHERE id <> 4;
+        INSERT INTO converted SELECT o.id, r.rate FROM kept AS o
+        """
+    script = RATES.replace("INSERT INTO converted SELECT o.id, r.rate FROM orders AS o", through)
+    play = Play(spark, tmp_path, script=script)
+    lake = play.harness.lake
+    tables = lake.table_path("orders"), lake.target_path(play.harness.pipeline.table("kept"))
+    play.rate("EUR", 1, 0)
+    for number, at in ((1, 5), (2, 50), (3, 60), (4, 70)):
+        play.order(number, "EUR", at)
+    play.land(10, 10)
+    play.harness.advance()
+    assert play.out == [(1, 1)]
+    for table in tables:
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+        assert not delta_log.plain(delta_log.opened(table))
+    play.land(55, 55)
+    play.harness.advance()
+    assert play.out == [(1, 1), (2, 1)]
+    play.order(5, "EUR", 65)
+    spark.sql(f"DELETE FROM delta.`{tables[1]}` WHERE id = 3")
+    play.land(100, 100)
+    with pytest.raises(LakeError, match=r"lost 1 row of kept that converted has not released.*deletion vectors"):
+        play.harness.advance()
+    assert play.out == [(1, 1), (2, 1)]
 
 
 def test_a_missing_file_of_a_probe_is_reported_with_its_insert(spark: SparkSession, tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def missed(harness: Harness, most: int, joins: Sequence[KeyedJoin] = ()) -> dict
     row = lake.epochs.rows(insert_owner(insert.id))[0]
     (staged,) = lake.staged.rows(row.owner, generation=1, epoch=row.epoch)
     folder = lake.staged_paths(harness.pipeline.table(insert.target), insert)["quarantine"]
-    found = missed_keys(lake, joins or keyed_joins(harness.pipeline, insert), folder, stored_plan(row), staged, most)
+    found = missed_keys(
+        lake, joins or keyed_joins(harness.pipeline, insert, lake.target_path), folder, stored_plan(row), staged, most
+    )
     assert len({one.key["user_id"] for one in found}) == len(found)
     return {one.key["user_id"]: one for one in found}
 
@@ -89,13 +91,13 @@ def test_no_more_than_asked_for(harness: Harness, most: int):
 
 
 def test_a_script_that_has_changed_since_then_finds_no_keys(harness: Harness) -> None:
-    joins = keyed_joins(harness.pipeline, harness.pipeline.inserts[0])
+    joins = keyed_joins(harness.pipeline, harness.pipeline.inserts[0], str)
     assert missed(harness, 10, [replace(join, keys={"user_id": "a_new_name"}) for join in joins]) == {}
 
 
 def test_the_key_of_an_expression_is_not_guessed():
     pipeline = compile_script(IN_TIME)
-    assert keyed_joins(pipeline, pipeline.inserts[0]) == (KeyedJoin("orders", "rates", "rates", "event", {}),)
+    assert keyed_joins(pipeline, pipeline.inserts[0], str) == (KeyedJoin("orders", "rates", "rates", "event", {}),)
 
 
 def said(rows: list[Row], key: tuple[Any, ...], at: int | None, pin: int) -> str:
@@ -160,7 +162,7 @@ def test_a_row_of_the_quarantine_gets_its_answer_from_the_index_that_releases_us
     land(lake, 1, [{"id": 1, "name": "a", "time": 7_000}, {"id": 2, "name": "b"}])
     land(lake, 2, [{"op": "t"}, {"id": 2, "name": "b", "op": "c"}])
     pipeline, plan = lake.pipeline, lake.planned_row(1, 0, 1, pin=1)
-    (join,) = keyed_joins(pipeline, lake.insert)
+    (join,) = keyed_joins(pipeline, lake.insert, str)
     rows = pa.table({"id": pa.array([1, 2, 3, None, 2**40], pa.int64())})
     index = Indexed.of(lake.lake, pipeline.table("users"), 1)
     monkeypatch.setattr(nearest, "MOST_INDEXED", 3)
@@ -179,7 +181,7 @@ def test_a_row_of_the_quarantine_gets_its_answer_from_the_index_that_releases_us
 
 def test_what_cannot_be_looked_for_says_why(tmp_path: Path) -> None:
     lake = HandmadeLake(tmp_path)
-    (join,) = keyed_joins(lake.pipeline, lake.insert)
+    (join,) = keyed_joins(lake.pipeline, lake.insert, str)
     (pin,) = lake.planned_row(1, 0, 1).pins
     rows = pa.table({"id": pa.array([1], pa.int64())})
     assert "the table of users is gone" in _nearest(lake.lake, join, pin, rows)[0]

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.pipelines.runtime.crashing import killed
-from tests.pipelines.runtime.handmade import HandmadeLake, adopted, store
+from tests.pipelines.runtime.handmade import HandmadeLake, adopted, pipeline, store
 from tests.pipelines.runtime.plans import asked_for
 from tests.pipelines.runtime.plays import RATES, Play, at_ms
 from tests.pipelines.runtime.processes import functions as fn
@@ -50,11 +50,17 @@ class Kept:
     """Epochs 1 to 4 were planned at their second and each took ten rows. `quarantined`: how many of them it quarantined
     with an absent key, and with a deleted one."""
 
-    def __init__(self, root: Path, *quarantined: tuple[int, int]) -> None:
-        self.made, self.now = HandmadeLake(root), 100_000
-        self.made.landed("users", 1, 5, flip=1)
+    def __init__(self, root: Path, *quarantined: tuple[int, int], generation: int = 1) -> None:
+        script = pipeline()
+        if generation > 1:
+            script = script.in_generation(script.insert("enriched"), generation, beside=True)
+        self.made, self.now = HandmadeLake(root, script), 100_000
+        self.name = self.made.insert.id
+        if generation == 1:
+            self.made.landed("users", 1, 5, flip=1)
         for epoch, (absent, deleted) in enumerate(quarantined or [(2, 1)] * 4, 1):
-            self.made.landed("clicks", epoch, 10)
+            if generation == 1:
+                self.made.landed("clicks", epoch, 10)
             plan = self.made.planned(epoch, epoch - 1, epoch)
             found = {"matched": 10 - absent - deleted, "unmatched_key_absent_u": absent}
             self.publish(plan, **found, unmatched_deleted_u=deleted)
@@ -69,15 +75,16 @@ class Kept:
         names = {"unmatched_key_absent_u": ABSENT, "unmatched_deleted_u": DELETED, "discarded": "discarded"}
         reasons = [names[name] for name, number in found.items() if name in names for _ in range(number)]
         if reasons:
-            own = {"_generation": pa.array([1] * len(reasons), pa.int32()), "_epoch": [plan.epoch] * len(reasons)}
-            application = self.made.lake.application(self.made.owner, "quarantine", 1)
+            own = {"_generation": pa.array([plan.generation] * len(reasons), pa.int32())}
+            own["_epoch"] = pa.array([plan.epoch] * len(reasons))
+            application = self.made.lake.application(self.made.owner, "quarantine", plan.generation)
             rows = pa.table(own | {"_reason": reasons})
             adopted(Location(self.path), f"e{plan.epoch}", rows, application, plan.epoch)
         self.made.published(plan)
 
     def lots(self, *, discards: bool = False, **asked: Any) -> tuple[Lot, ...]:
         """What is taken where this is asked for."""
-        return lots_of(chosen("enriched", self.all, Asked(discards=discards, **asked)), self.all)
+        return lots_of(chosen(self.name, self.all, Asked(discards=discards, **asked)), self.all)
 
     def take(
         self, epoch: int, *, discards: bool = False, found: Mapping[str, int] | None = None, **asked: Any
@@ -190,6 +197,27 @@ def test_what_was_decided_long_enough_ago_goes_and_is_known_by_its_decision(tmp_
     assert kept.there == [(3, "key-absent@u"), (4, "key-absent@u")]
     found = reconcile(kept.made.lake, kept.made.pipeline, kept.made.insert)
     assert (found.rows.in_quarantine, found.expected["quarantine"], found.tables["quarantine"]) == (12, 4, 4)
+
+
+def test_two_generations_side_by_side_each_lose_what_was_decided_of_their_own(tmp_path: Path) -> None:
+    """Their epochs have the same numbers, and were decided about in others."""
+    first, second = Kept(tmp_path), Kept(tmp_path, *[(3, 2)] * 4, generation=2)
+    assert first.path != second.path
+    first.take(5, reasons=("key-absent",))
+    second.take(5, discards=True, reasons=("deleted",), epochs=(1, 2))
+    second.take(6, reasons=("key-absent",))
+    before = second.there
+    assert (first.remove(), first.upto, second.upto) == ((8, ""), 5, 0)
+    assert (first.there, second.there) == ([(epoch, "deleted@u") for epoch in range(1, 5)], before)
+    second.now = 15_500
+    assert (second.remove(), first.upto, second.upto) == ((4, ""), 5, 5)
+    second.now = 100_000
+    assert (second.remove(), first.remove(), second.upto) == ((12, ""), (0, EMPTY), 6)
+    assert second.there == [(3, "deleted@u"), (4, "deleted@u")]
+    for kept, left in ((first, 4), (second, 4)):
+        found = reconcile(kept.made.lake, kept.made.pipeline, kept.made.insert)
+        assert (found.expected["quarantine"], found.tables["quarantine"]) == (left, left)
+        assert kept.epochs[-1].plan.generation == kept.made.insert.generation
 
 
 def test_rows_of_a_discarded_epoch_go_and_are_not_joined_again_then(tmp_path: Path) -> None:

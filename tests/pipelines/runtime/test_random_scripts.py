@@ -55,13 +55,24 @@ AS_IT_COMES = Script(
     )
 )
 """A processing-time chain, and held epochs above what is released in event time beside an input that may be idle."""
-SCRIPTS = {"as it comes": AS_IT_COMES, "unions": UNIONS, "chain": CHAIN}
+JOINED = Script(
+    (
+        Statement("known", Join(Map("a", leaves_out=7), "users"), "p"),
+        Statement("timed", Join(Map("a", 1000), "users"), policy="block"),
+        Statement("met", Join(Join(Union(("b", "c")), "known"), "timed", "LEFT ", strict=True), "p", "publish"),
+        Statement("after", Join(Join(Map("b", 1000), "known", "LEFT ", strict=True, by_view=True), "timed")),
+        Statement("again", Join("after", "known", leaves_out=True), "p", most=4),
+    ),
+    (4, 2, 3, 0, 1),
+)
+"""Targets that are joined: they are complete once `users`, which may load late, has flipped."""
+SCRIPTS = {"as it comes": AS_IT_COMES, "unions": UNIONS, "chain": CHAIN, "joined": JOINED}
 
 
 def histories() -> Iterator[tuple[str, int]]:
     for seed in (2, 0, 1, 3):
         yield from ((name, seed) for name in SCRIPTS)
-    for seed in range(8):
+    for seed in range(10):
         yield from ((name, seed) for name in ("drawn", "calm"))
 
 

@@ -89,7 +89,7 @@ class MysqlPlay(Play):
 
     def last_plan(self) -> tuple[str, bool]:
         plan = self.lake.epochs.rows("user_info")[-1].plan
-        return plan["summary"], plan["flips"]
+        return plan["summary"], plan.get("flips", False)
 
     def flipped(self) -> bool:
         return any(row.flip_epoch is not None for row in self.lake.watermarks.rows("user_info"))
