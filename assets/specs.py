@@ -370,9 +370,10 @@ def staged_lineage(pipeline: Pipeline, insert: Insert, names: Names) -> dg.Table
 def _sources_of(insert: Insert, expression: str) -> Iterator[tuple[str, str]]:
     """The (table, column) pairs that a projection is made of; of a UNION ALL those of every branch."""
     tables = {join.alias: join.build for join in insert.joins}
+    entered = {(entry.alias, entry.column): (insert.probe_alias, entry.stored) for entry in insert.entries}
     if not insert.branches:
         tables[insert.probe_alias] = insert.probe
-    for alias, column in _made_of(insert, expression):
+    for alias, column in (entered.get(pair, pair) for pair in _made_of(insert, expression)):
         if alias in tables:
             yield tables[alias], column
         for branch in insert.branches if alias == insert.probe_alias else ():

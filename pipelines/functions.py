@@ -80,7 +80,8 @@ def used_in(functions: Iterable[UserFunction], *expressions: str | None) -> tupl
     return tuple(function for function in functions if function.spark_name in text) if PREFIX in text else ()
 
 
-_CALL = re.compile(rf"({PREFIX}[0-9a-f]{{16}}\()_split,")
+_CALL = re.compile(rf"({PREFIX}[0-9a-f]{{16}}\((?:IF\((?:(?!{PREFIX}).)*?, )?)_split(?=, (?:NULL\)|_offset))")
+"""A call, which may be one for some rows alone already."""
 
 
 def called_where(condition: str, expression: str) -> str:
@@ -88,13 +89,14 @@ def called_where(condition: str, expression: str) -> str:
     they give NULL: a function that fails on a row whose value nobody needs fails nothing."""
     if PREFIX not in expression or condition == "true":
         return expression
-    return _CALL.sub(lambda found: f"{found[1]}IF({condition}, _split, NULL),", expression)
+    return _CALL.sub(lambda found: f"{found[1]}IF({condition}, _split, NULL)", expression)
 
 
 def as_called(functions: Iterable[UserFunction], expression: str) -> str:
     """Spark SQL in which calls of `functions` look like those of the script."""
     for function in used_in(functions, expression):
-        expression = re.sub(rf"{function.spark_name}\(_split, _offset(?:, )?", f"{function.name}(", expression)
+        called = rf"{function.spark_name}\((?:IF\((?:(?!{PREFIX}).)*?, )?_split(?:, NULL\))*, _offset(?:, )?"
+        expression = re.sub(called, f"{function.name}(", expression)
     return expression
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, TIME_NULL, VIOLATED, outcomes
+from tidegate.pipelines.joins.outcome import DISCARDED, MATCHED, NOT_ASKED, TIME_NULL, VIOLATED, outcomes
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.process.windows.windowed import LEFT_OUT
 from tidegate.pipelines.runtime.epochs.processed import NOT_HAVING
@@ -94,6 +94,7 @@ def expected_facts(insert: Insert) -> set[str]:
     of_joins = {
         f"{fact}@{join.alias}" for join in insert.joins for fact in ("matches", "outside-pin", "greatest-epoch")
     }
+    of_joins |= {f"{NOT_ASKED}@{join.alias}" for join in insert.joins if join.of}
     of_joins |= {fact(each) for each in insert.constraints}
     if isinstance(insert, ProcessInsert):
         second = {"second"} if len(insert.outputs) > 1 else set[str]()

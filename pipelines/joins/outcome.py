@@ -36,6 +36,10 @@ WHYS = (KEY_NULL, KEY_ABSENT, DELETED, PREDICATE, BEFORE_FIRST, BEYOND_RETENTION
 the chosen version fails the rest of ON; the probe's time is before the key's first version; retention has removed
 versions that were valid at the probe's time or before it."""
 
+NOT_ASKED = "not-asked"
+"""With a join's alias, the count of rows that asked its build for no version: those of other branches of a UNION ALL.
+They have no reason, as rows that it gave a version."""
+
 MATCHED = "matched"
 WHERE = "dropped:where"
 DISCARDED = "discarded"

@@ -60,6 +60,7 @@ from tidegate.pipelines.lake.releasable import Releasable
 from tidegate.pipelines.lake.rows import ddl
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.tree import HERE, Entry
 from tidegate.pipelines.syntax.types import quoted, spark_string
 from tidegate.pipelines.versions import IndexOf
 
@@ -109,8 +110,19 @@ class Joining:
             alias: {column.name: column.spark_type for column in table.stored_columns}
             for alias, table in tables.items()
         }
-        texts = [*self._expressions(), *self._keys_from(0)]
+        of_probe = stored[self.insert.probe_alias]
+        for entry in self.insert.entries:
+            stored.setdefault(entry.alias, {})[entry.column] = of_probe[entry.stored]
+        texts = [*self._expressions(), *self._keys_from(0), *(join.asked for join in self.insert.joins)]
         return {alias: _named(alias, columns, texts) for alias, columns in stored.items()}
+
+    @cached_property
+    def _of_probe(self) -> dict[str, tuple[str, str]]:
+        """The columns of a frame that are there before any join -> their alias, and the probe's column that they are
+        of."""
+        entries = [Entry(self.insert.probe_alias, name, name) for name in self._types[self.insert.probe_alias]]
+        entries += [entry for entry in self.insert.entries if entry.column in self._types[entry.alias]]
+        return {flat(entry.alias, entry.column): (entry.alias, entry.stored) for entry in entries}
 
     def _expressions(self, without: Container[str] = ()) -> list[str]:
         """All expressions but the keys, and but those of the target's columns `without`."""
@@ -263,11 +275,12 @@ class Joining:
             if group:
                 keys, other = [f"_key{number}_{place}" for place in range(len(join.keys))], f"_other{number}"
                 not_packed |= {*keys, other}
-            columns = tuple(self._types[join.alias])
-            lookups.append(LookUp(number, join, builds[join.build], tuple(keys), other, columns, insert.proof))
+            columns, asked = tuple(self._types[join.alias]), join.of and flat(join.of, HERE)
+            lookups.append(LookUp(number, join, builds[join.build], tuple(keys), other, columns, insert.proof, asked))
         met = [number for each in self._groups[: group + 1] for number in each]
         shown = {f"_why{number}": "TINYINT" for number in met}
-        for alias in (insert.probe_alias, *(insert.joins[number].alias for number in met)):
+        of_probe = dict.fromkeys(alias for alias, _ in self._of_probe.values())
+        for alias in (*of_probe, *(insert.joins[number].alias for number in met)):
             flats = {flat(alias, name): kind for name, kind in self._types[alias].items()}
             shown |= {name: kind for name, kind in flats.items() if name in self._evaluated or name in tested}
             not_packed |= flats.keys() - plain if last else set()
@@ -291,12 +304,13 @@ class Joining:
         )
 
     def _landed(self, probe: Probe) -> Landed:
-        alias, event = self.insert.probe_alias, self.insert.time == "event"
-        types = {name: arrow_type(kind) for name, kind in self._types[alias].items()}
+        event, stored = self.insert.time == "event", {name: of for name, (_, of) in self._of_probe.items()}
+        kinds = {column.name: column.spark_type for column in self.insert.probe_table(self.tables).stored_columns}
+        types = {name: arrow_type(kinds[name]) for name in stored.values()}
         columns = {name: arrow_type(kind) for name, kind in probe.columns.items()}
         carrying = bool(columns) and probe.rows is not None
         timed = event or self.release.placed
-        return Landed(alias, types, columns, probe.releasable, timed, list(probe.shares), carrying)
+        return Landed(stored, types, columns, probe.releasable, timed, list(probe.shares), carrying)
 
     # --- SQL -----------------------------------------------------------------------------------------------------
     # Each step is a projection: SQL text takes Spark twice as long, and a view.

@@ -13,7 +13,8 @@ are:
     _further                                                 of an UNNEST: not the first row of its landed row
     _instant                                                 PROCTIME() in this release
     _split, _offset                                          of the landed row, if functions of the script are called
-    _why<n>                                                  why the n-th join gave no version; NULL if it gave one
+    _why<n>                                                  why the n-th join gave no version; NULL if it gave one, or
+                                                             was not asked
     _build<n>_epoch, _build<n>_seq                           with 'gate.proof': the version that the n-th join gave
     _counted<n>                                              the counts of the n-th pass (JSON), in the first of the
                                                              rows that they are of; NULL in the others
@@ -39,6 +40,7 @@ from tidegate.pipelines.joins.outcome import (
     DELETED,
     KEY_ABSENT,
     KEY_NULL,
+    NOT_ASKED,
     WITHOUT_TIME,
     why_number,
 )
@@ -123,12 +125,13 @@ class Groups:
 class Landed:
     """The landed rows of the probe, as row groups for each task (`shares`), or as Spark reads them.
 
-    `types`: of the columns that are joined. `columns`: of those that a quarantined row holds; they are looked up by the
-    row's place in the row groups that the task has read, and so are not read, joined or written for rows that are
-    published. Where Spark reads the rows (`carrying`), every row has them, as `_probe`.
+    `stored`: a frame's column -> the table's column that it has. `types`: of these. `columns`: of those that a
+    quarantined row holds; they are looked up by the row's place in the row groups that the task has read, and so are
+    not read, joined or written for rows that are published. Where Spark reads the rows (`carrying`), every row has
+    them, as `_probe`.
     """
 
-    alias: str
+    stored: Mapping[str, str]
     types: Mapping[str, pa.DataType]
     columns: Mapping[str, pa.DataType]
     releasable: Releasable
@@ -148,7 +151,7 @@ class Landed:
             def column(name: str, kind: pa.DataType, rows: pa.RecordBatch = rows) -> pa.Array:
                 return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
 
-            frame = {flat(self.alias, name): column(name, kind) for name, kind in self.types.items()}
+            frame = {name: column(stored, self.types[stored]) for name, stored in self.stored.items()}
             frame |= {name: rows[stored] for name, stored in OWN.items()}
             if self.event:
                 frame["_probe_time"] = rows["_rowtime"].cast(pa.int64())
@@ -274,6 +277,7 @@ class LookUp:
             be.
         columns: The build's columns that are taken from the version.
         proof: Whether the version's epoch and seq are taken, too.
+        asked: The frame's column that is true where a row asks for a version; None if all do.
     """
 
     number: int
@@ -283,6 +287,7 @@ class LookUp:
     other: str | None
     columns: tuple[str, ...]
     proof: bool
+    asked: str | None = None
 
     @cached_property
     def _index(self) -> Index:
@@ -313,20 +318,24 @@ class LookUp:
                 why[flags(key.is_null())] = why_number(KEY_NULL)
         if self.other is not None:
             why[flags(frame[self.other].fill_null(False))] = why_number(KEY_ABSENT)
+        asked = np.ones(len(why), bool) if self.asked is None else flags(frame[self.asked].fill_null(False))
         if at is not None and frame["_probe_time"].null_count:
             why[flags(frame["_probe_time"].is_null())] = WITHOUT_TIME
-        met = why == _MATCH
+        met, none = (why == _MATCH) & asked, why == WITHOUT_TIME
         columns = (*self.columns, *(["_seq"] if self.proof else []))
         values = dict(zip(columns, self._index.taken(columns, found, met), strict=True))
         frame |= {flat(self.join.alias, name): values[name] for name in self.columns}
-        frame[f"_why{self.number}"] = masked(why, ~met)
+        missed = ~met & (asked | none)
+        frame[f"_why{self.number}"] = masked(why, missed)
         if self.proof:
             frame[f"_build{self.number}_epoch"] = masked(epochs, met)
             frame[f"_build{self.number}_seq"] = values["_seq"]
         alias, greatest = self.join.alias, int(epochs.max(where=met, initial=NONE))
+        others = int(np.count_nonzero(~(met | missed)))
         return {
             f"outside-pin@{alias}": int(np.count_nonzero(met & outside)),
             f"greatest-epoch@{alias}": None if greatest == NONE else greatest,
+            **({} if self.asked is None else {f"{NOT_ASKED}@{alias}": others}),
         }
 
 

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.options import OnUnmatched
 from tidegate.pipelines.frames import task_number
-from tidegate.pipelines.joins.outcome import MASK, MATCHED, TIME_NULL, WHERE, Outcomes, outcomes
+from tidegate.pipelines.joins.outcome import MASK, MATCHED, NOT_ASKED, TIME_NULL, WHERE, Outcomes, outcomes
 from tidegate.pipelines.joins.task import COUNTED, Counts, Frame, Landed, lost
 from tidegate.pipelines.lake.rows import LAKE_COLUMNS
 from tidegate.pipelines.location import Location
@@ -253,9 +253,12 @@ def counted(insert: Insert, release: Release, frame: Mapping[str, pa.Array], out
     found: Counts = {"rows": len(outcome)}
     found |= {name: int(numbers[known.number(name)]) for name in outcomes(insert, retained=release.retained)}
     found |= {"to:publish": published, "to:quarantine": len(outcome) - published - dropped, "to:drop": dropped}
-    found |= {f"matches@{join.alias}": frame[f"_why{number}"].null_count for number, join in enumerate(insert.joins)}
     before = [column.drop_null().to_pylist() for name, column in frame.items() if name.startswith(COUNTED)]
-    return _added([found, *(json.loads(text) for texts in before for text in texts)])
+    counts = _added([found, *(json.loads(text) for texts in before for text in texts)])
+    for number, join in enumerate(insert.joins):
+        others = counts.get(f"{NOT_ASKED}@{join.alias}") or 0
+        counts[f"matches@{join.alias}"] = frame[f"_why{number}"].null_count - others
+    return counts
 
 
 def nothing(insert: Insert, release: Release) -> Counts:
@@ -265,7 +268,7 @@ def nothing(insert: Insert, release: Release) -> Counts:
     found |= {
         f"{name}@{join.alias}": of
         for join in insert.joins
-        for name, of in (("outside-pin", 0), ("greatest-epoch", None))
+        for name, of in (("outside-pin", 0), ("greatest-epoch", None), *([(NOT_ASKED, 0)] if join.of else []))
     }
     times = {"late": 0, "least-time": MAX_TIMESTAMP, "greatest-time": MIN_TIMESTAMP} if insert.time == "event" else {}
     times |= {"further": 0} if insert.unnests else {}

@@ -18,7 +18,7 @@ from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.location import Address, Location, dataset_of
 from tidegate.pipelines.parquet import python_rows
 from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
-from tidegate.pipelines.runtime.quarantine import PROBE_PLACE, UNMATCHED, QuarantinedRow
+from tidegate.pipelines.runtime.quarantine import PROBE, PROBE_PLACE, UNMATCHED, QuarantinedRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline, keyed_joins
 from tidegate.pipelines.sql.model import Insert
@@ -48,7 +48,7 @@ def missed_keys(
     for examined in (most * 20, MOST_EXAMINED):
         rows = dataset_of(files).head(
             examined,
-            columns=["_reason", *PROBE_PLACE],
+            columns=["_reason", *PROBE_PLACE, PROBE],
             filter=pc.starts_with(pc.field("_reason"), UNMATCHED),  # type: ignore[attr-defined]
         )
         placed = _placed(lake, joins, plan, rows)
@@ -69,7 +69,8 @@ def nearest_of_rows(
     for _, group in groupby(rows, key=lambda row: row.group.epoch):
         own = list(group)
         columns = {name: pa.array([row.place[name] for row in own]) for name in PROBE_PLACE}
-        placed = pa.table({"_reason": pa.array([row.group.reason for row in own]), **columns})
+        columns |= {"_reason": pa.array([row.group.reason for row in own]), PROBE: pa.array([row.probe for row in own])}
+        placed = pa.table(columns)
         found = dict(_with_nearest(lake, joins, own[0].group.plan, _placed(lake, joins, own[0].group.plan, placed)))
         yield from map(found.get, range(len(own)))
 
@@ -91,27 +92,46 @@ def nearest_keys(
 
 
 def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
-    """Of some rows (their `_reason` and place) those that had no match, numbered, with the columns of the landed rows
-    that joins read. None if there are none, or if a changed script reads other columns."""
+    """Of some rows (their `_reason`, place and `_probe`) those that had no match, numbered, with the probe's columns
+    that joins read, and with their time in event time. None if there are none, or if a changed script reads other
+    columns."""
     numbered = rows.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
-    unmatched = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
-    table = _stream(lake, joins, plan.first.table).table if joins else None
-    if table is None or not unmatched.num_rows or len(plan.branches) > 1:
+    found = numbered.filter(pc.starts_with(rows["_reason"], UNMATCHED))  # type: ignore[attr-defined]
+    columns, kind = sorted({name for join in joins for name in join.keys.values()}), found[PROBE].type
+    if not found.num_rows or not pa.types.is_struct(kind) or any(kind.get_field_index(name) < 0 for name in columns):
         return None
-    epochs = unmatched["_probe_epoch"].unique().to_pylist()
-    found = delta_log.data_files(table, plan.first.generation, min(epochs) - 1, max(epochs))
-    columns = {name for join in joins for name in join.keys.values()}
-    at = (
-        (pc.field("_generation") == plan.first.generation)
-        & pc.field("_epoch").isin(epochs)
-        & pc.field("_offset").isin(unmatched["_offset"].unique())
-    )
-    there = [path for path in table.paths(found.files) if Location(path).is_there()]
-    if not there or not columns <= {field.name for field in table.schema.fields}:
-        return None
-    read = {name: pc.field(name) for name in ("_split", "_offset", "_rowtime", *sorted(columns))}
-    probes = dataset_of(there).to_table(columns={"_probe_epoch": pc.field("_epoch"), **read}, filter=at)
-    return unmatched.join(probes, list(PROBE_PLACE), join_type="inner").sort_by(_AT)
+    for name in columns:
+        found = found.append_column(name, pc.struct_field(found[PROBE], name))  # type: ignore[attr-defined]
+    found = found.drop_columns([PROBE])
+    return _timed(lake, joins, plan, found) if any(join.time == "event" for join in joins) else found
+
+
+def _timed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
+    """The rows with the time of the landed row that each of them is; None if they are gone."""
+    found = list[pa.Table]()
+    for number, item in enumerate(plan.branches, 1):
+        begin = f"{number} {item.table}/" if len(plan.branches) > 1 else ""
+        own = rows.filter(pc.starts_with(rows["_split"], begin))  # type: ignore[attr-defined]
+        table = _stream(lake, joins, item.table).table
+        if table is None or not own.num_rows:
+            continue
+        epochs = own["_probe_epoch"].unique().to_pylist()
+        files = delta_log.data_files(table, item.generation, min(epochs) - 1, max(epochs))
+        at = (
+            (pc.field("_generation") == item.generation)
+            & pc.field("_epoch").isin(epochs)
+            & pc.field("_offset").isin(own["_offset"].unique())
+        )
+        there = [path for path in table.paths(files.files) if Location(path).is_there()]
+        if there:
+            read = {"_probe_epoch": pc.field("_epoch")} | {n: pc.field(n) for n in ("_split", "_offset", "_rowtime")}
+            landed = dataset_of(there).to_table(columns=read, filter=at)
+            splits = pa.array(
+                [begin + split for split in landed["_split"].to_pylist()], landed.schema.field("_split").type
+            )
+            landed = landed.set_column(landed.schema.get_field_index("_split"), "_split", splits)
+            found.append(own.join(landed, list(PROBE_PLACE), join_type="inner"))
+    return pa.concat_tables(found).sort_by(_AT) if found else None
 
 
 def _stream(lake: Lake, joins: Sequence[KeyedJoin], name: str) -> Stream:

@@ -279,6 +279,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
                 "on": sorted(f"{key.probe} = {quoted(key.column)}" for key in join.keys),
                 "and": join.predicate,
                 **({} if join.time == insert.time else {"time": "processing time"}),
+                **({"of": f"{quoted(join.of)}."} if join.of else {}),
             }
             for join in insert.joins
         ]
@@ -291,6 +292,7 @@ def insert_form(pipeline: CompiledScript, insert: Insert) -> Form:
         form["functions"] = {function.name: function_digest(function) for function in called}
     text = _named(json.dumps(form), called)
     aliases = [insert.probe_alias, *(join.alias for join in insert.joins)]
+    aliases += dict.fromkeys(entry.alias for entry in insert.entries)
     places = {json.dumps(f"{quoted(alias)}.")[1:-1]: f"`${place}`." for place, alias in enumerate(aliases)}
     # A field of a column that is called like an alias comes after a dot.
     named = re.compile(r"(?<!\.)(?:" + "|".join(map(re.escape, places)) + ")")

@@ -65,12 +65,15 @@ def keyed_joins(pipeline: Pipeline, insert: Insert, place: Callable[[Table], obj
 
 
 def _keyed(pipeline: Pipeline, insert: Insert, join: Join, place: Callable[[Table], object]) -> KeyedJoin:
-    own = f"{quoted(insert.probe_alias)}."
-    keys = {key.column: key.probe.removeprefix(own) for key in join.keys if key.probe.startswith(own)}
-    plain = {column: name[1:-1].replace("``", "`") for column, name in keys.items() if quoted(name[1:-1]) == name}
+    entries = [
+        (insert.probe_alias, each.name, each.name) for each in insert.probe_table(pipeline.tables).stored_columns
+    ]
+    entries += [(each.alias, each.column, each.stored) for each in insert.entries]
+    columns = {f"{quoted(alias)}.{quoted(column)}": stored for alias, column, stored in entries}
+    plain = {key.column: columns[key.probe] for key in join.keys if key.probe in columns}
     types = {column.name: column.spark_type for column in pipeline.table(join.build).stored_columns}
     whole = len(plain) == len(join.keys)
-    written = [name for name in (insert.probe, join.build) if pipeline.writer_of(name) is not None]
+    written = [name for name in (*insert.taken, join.build) if pipeline.writer_of(name) is not None]
     targets = {name: str(place(pipeline.table(name))) for name in written}
     names = (insert.probe, join.build, join.alias, join.time)
     return KeyedJoin(*names, plain if whole else {}, types if whole else {}, targets)

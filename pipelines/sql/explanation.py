@@ -217,13 +217,16 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
     for number, branch in enumerate(insert.branches, 1):
         where = " and ".join(step.kept for step in branch.steps if step.kept)
         of = "".join(f", unnested {step.elements.sql}" for step in branch.steps if step.elements)
-        lines.append(f"  branch {number}: {branch.table}{f' where {where}' if where else ''}{of}")
-    times = dict[str, str]()
+        named = _named(branch.table, branch.steps[0].alias)
+        lines.append(f"  branch {number}: {named}{f' where {where}' if where else ''}{of}")
     for join in insert.joins:
         lines += _join(join)
-        times.setdefault(join.time, f"{join.time} time ({insert.probe_alias}.{join.time_column})")
     if insert.joins:
-        lines.append(f"  time: {' and '.join(times[kind] for kind in sorted(times))}")
+        times = dict[str, dict[str, None]]()
+        for join in insert.joins:
+            times.setdefault(join.time, {})[f"{join.of or insert.probe_alias}.{join.time_column}"] = None
+        shown = [f"{kind} time ({_and(times[kind])})" for kind in sorted(times)]
+        lines.append(f"  time: {' and '.join(shown)}")
     if insert.where is not None:
         lines.append(f"  where: {insert.where}")
     lines.append(f"  waits: {_waits(pipeline, insert)}")
@@ -267,7 +270,8 @@ def _windows(query: WindowedQuery) -> list[str]:
 
 def _join(join: Join) -> list[str]:
     keys = " AND ".join(f"{join.alias}.{key.column} = {key.probe}" for key in join.keys)
-    lines = [f"  {join.kind} join {_named(join.build, join.alias)} on {keys}"]
+    of = f" for the rows of {join.of} alone," if join.of else ""
+    lines = [f"  {join.kind} join {_named(join.build, join.alias)}{of} on {keys}"]
     if join.predicate is not None:
         lines.append(f"    and, of the chosen version only: {join.predicate}")
     return lines

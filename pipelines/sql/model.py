@@ -19,7 +19,7 @@ from tidegate.pipelines.commands import NextCommand, then
 from tidegate.pipelines.connectors.spec import SEQ_TYPE
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.generations import generation_of, name_of, statement_name
-from tidegate.pipelines.sql.tree import Branch, Join, Node, TimeAttribute
+from tidegate.pipelines.sql.tree import Branch, Entry, Join, Node, TimeAttribute
 from tidegate.pipelines.sql.tree import Condition as Condition
 from tidegate.pipelines.sql.tree import Key as Key
 from tidegate.pipelines.syntax.errors import Location
@@ -69,6 +69,7 @@ class Insert:
     tree: Node | None = field(default=None, compare=False, repr=False)
     united: Table | None = None
     branches: tuple[Branch, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task gets: all but the tree, which holds connectors and the script's own statements."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.pipelines.sql.functions.times import INSTANT_SQL
 from tidegate.pipelines.sql.scope import CALLED_NOW, value_of
 from tidegate.pipelines.sql.values import Value
-from tidegate.pipelines.syntax.dialect import parse_type
 from tidegate.pipelines.syntax.errors import Location
 from tidegate.pipelines.syntax.source import Span
 from tidegate.pipelines.syntax.types import FlinkType, quoted
@@ -42,7 +41,8 @@ class Join:
     """… JOIN build [AS alias] FOR SYSTEM_TIME AS OF probe.time ON keys AND predicate.
 
     `predicate` is what ON holds beside the key equalities; it is tested on the chosen version only.
-    `time_column` is the probe's time attribute.
+    `time_column` is the probe's time attribute. `of`: the branch of a UNION ALL whose rows alone it asks for a version,
+    by the name of its rows in SQL; None for all rows.
     """
 
     build: str
@@ -53,6 +53,12 @@ class Join:
     time: TimeAttribute
     time_column: str
     location: Location = field(default=Location(0, 0), compare=False, repr=False)
+    of: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """SQL: whether a row asks it for a version."""
+        return "true" if self.of is None else here(self.of)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,24 @@ class Condition:
 
 KEPT = "_kept"
 """The column of a union that says whether the WHERE of its queries leave a row in."""
+
+
+HERE = "_here"
+"""The column of a branch that joins which is true in its rows alone. Its other columns may have values in any row."""
+
+
+def here(alias: str) -> str:
+    """SQL: whether a row is one of a branch that joins, by the name of its rows."""
+    return f"coalesce({quoted(alias)}.{quoted(HERE)}, false)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A column of a branch that joins, `` `alias`.`column` `` in SQL: the union has it as its column `stored`."""
+
+    alias: str
+    column: str
+    stored: str
 
 
 @dataclass(frozen=True)
@@ -182,14 +206,14 @@ class Node:
 
     @property
     def joins(self) -> tuple[Join, ...]:
-        """The joins, the first one first."""
-        return tuple(node.join for node in self.nodes if isinstance(node, TemporalJoin))[::-1]
+        """The joins, the first one first; those of the branches of a UNION ALL before those behind it."""
+        return (*self.scan.joined, *(node.join for node in reversed([*self.nodes]) if isinstance(node, TemporalJoin)))
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The terms of all WHERE, the innermost first."""
+        """The terms of all WHERE that are tested behind the scan, the innermost first."""
         filters = [node.terms for node in self.nodes if isinstance(node, Filter)]
-        return tuple(condition for each in reversed(filters) for condition in each)
+        return (*self.scan.tested, *(condition for each in reversed(filters) for condition in each))
 
     @property
     def times(self) -> dict[str, TimeAttribute]:
@@ -199,11 +223,25 @@ class Node:
 
 @dataclass(frozen=True)
 class Scan(Node):
-    """The rows of a table, called `alias` in SQL."""
+    """The rows of a table, called `alias` in SQL. Of a UNION ALL also what its queries join: `entries`, the columns of
+    their rows before that; `joined`, the joins of all of them; `tested`, their WHERE as far as it needs a build."""
 
     declared: Declared
     alias: str
     span: Span
+    entries: tuple[Entry, ...] = ()
+    joined: tuple[Join, ...] = ()
+    tested: tuple[Condition, ...] = ()
+
+    @property
+    def taken(self) -> tuple[Branch, ...]:
+        """The tables whose rows these are; of a union those of its queries, and of a union among them, one by one."""
+        return (Branch(self.declared.table.name, ()),)
+
+    @property
+    def leaves(self) -> tuple[Scan, ...]:
+        """Each of these tables."""
+        return (self,)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:  # type: ignore[override]
@@ -236,11 +274,13 @@ class Scan(Node):
 
 @dataclass(frozen=True)
 class Union(Scan):
-    """The rows of several queries, as those of one table: `declared` has the columns that they have in common. `named`:
-    the columns by their names in SQL."""
+    """The rows of several queries, as those of one table: `declared` has the columns that they have in common, and
+    those that the rows of a query that joins have before. `named`: the former by their names in SQL; `made`: the last
+    step of each query."""
 
-    branches: tuple[Node, ...]
-    named: tuple[Column, ...]
+    branches: tuple[Node, ...] = ()
+    named: tuple[Column, ...] = ()
+    made: tuple[Step, ...] = ()
 
     @property
     def word(self) -> str:
@@ -253,22 +293,12 @@ class Union(Scan):
 
     @property
     def taken(self) -> tuple[Branch, ...]:
-        """The queries, those of a union among them one by one."""
-        return tuple(branch for node in self.branches for branch in self._taken(node))
+        of = zip(self.branches, self.made, strict=True)
+        return tuple(Branch(each.table, (*each.steps, step)) for node, step in of for each in node.scan.taken)
 
-    def _taken(self, node: Node) -> Iterator[Branch]:
-        scan = node.scan
-        kept = " AND ".join(f"({condition.expression})" for condition in node.conditions) or None
-        made = tuple(
-            (column.name, own.value.to(parse_type(column.type)))
-            for column, own in zip(self.declared.table.columns, node.columns, strict=False)
-            if not column.proctime
-        )
-        step = Step(scan.alias, kept, made, node.elements if isinstance(node, Unnested) else None)
-        if not isinstance(scan, Union):
-            yield Branch(scan.declared.table.name, (step,))
-            return
-        yield from (Branch(branch.table, (*branch.steps, step)) for branch in scan.taken)
+    @property
+    def leaves(self) -> tuple[Scan, ...]:
+        return tuple(leaf for node in self.branches for leaf in node.scan.leaves)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.pipelines.joins.outcome import NOT_ASKED
 from tidegate.pipelines.runtime.gate import CheckResult
 from tidegate.pipelines.text import counted
 from tidegate.quality_checks.evidence import Evidence, subject
@@ -69,6 +70,7 @@ def matches(evidence: Evidence) -> CheckResult:
     observed: dict[str, list[int | None]] = {}
     for join in staged.insert.joins:
         matches, outside = facts.get(f"matches@{join.alias}"), facts.get(f"outside-pin@{join.alias}")
+        others = facts.get(f"{NOT_ASKED}@{join.alias}") or 0
         greatest, pin = facts.get(f"greatest-epoch@{join.alias}"), pins.get(join.build)
         observed[join.alias] = [matches, outside, greatest]
         if matches is None or outside is None or pin is None:
@@ -78,9 +80,10 @@ def matches(evidence: Evidence) -> CheckResult:
             problems.append(f"{counted(outside, 'match')} with {join.build} lie outside its pin")
         if matches and (greatest is None or greatest > pin.epoch):
             problems.append(f"a match with {join.build} is of epoch {greatest}, the pin is epoch {pin.epoch}")
-        if matches < matched:
+        if matches + others < matched:
             problems.append(
                 f"{counted(matched, 'row')} count as matched, but only {matches:,} found a version of {join.build}"
+                + (f", and {others:,} need none" if others else "")
             )
     return CheckResult(
         MATCHES,

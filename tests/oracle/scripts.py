@@ -101,8 +101,9 @@ def leaves(node: Node) -> list[tuple[str, tuple[Node, ...]]]:
 
 
 def joins(node: Node) -> list[Join]:
-    """The joins of a tree, in order. None is below a UNION ALL or an UNNEST."""
-    return [each for each in leaves(node)[0][1] if isinstance(each, Join)]
+    """The joins of a tree, each once."""
+    found = {id(each): each for _, path in leaves(node) for each in path if isinstance(each, Join)}
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,8 @@ class Statement:
         return any(isinstance(node, Union | Unnest) for node in leaves(self.tree)[0][1])
 
     def entries(self, number: int, row: Row) -> list[Row | None]:
-        """The rows of the union, or of the UNNEST, that a row of a branch's table becomes; None where a WHERE below
-        leaves it out, or it has no elements."""
+        """The rows that a row of a branch's table becomes by UNNEST; None where a WHERE before it leaves it out, or it
+        has no elements."""
         found: list[Row | None] = [row]
         path = leaves(self.tree)[number][1]
         for node in path[: len(path) - len(self._behind(number))]:
@@ -148,7 +149,7 @@ class Statement:
         return found
 
     def mapped(self, number: int, row: Row) -> Row | None:
-        """An `entry` as far as no build is needed; None where WHERE leaves it out."""
+        """One of the `entries` as far as no build is needed; None where WHERE leaves it out."""
         for node in self._behind(number):
             if isinstance(node, Map):
                 if not node.keeps(row):
@@ -157,13 +158,14 @@ class Statement:
         return row
 
     def _behind(self, number: int) -> tuple[Node, ...]:
-        """The nodes behind the last union or UNNEST, if there is one."""
+        """The nodes behind the last UNNEST, if there is one."""
         path = leaves(self.tree)[number][1]
-        several = [place for place, node in enumerate(path) if isinstance(node, Union | Unnest)]
+        several = [place for place, node in enumerate(path) if isinstance(node, Unnest)]
         return path[several[-1] + 1 if several else 0 :]
 
     def result(self, number: int, row: Row, found: Callable[[str, Row], int | None], policy: str) -> Row | str:
-        """What becomes of an `entry`: a row, "dropped", or "quarantined"; by the version that a build has for a row."""
+        """What becomes of one of the `entries`: a row, "dropped", or "quarantined"; by the version that a build has for
+        a row."""
         if self.mapped(number, row) is None:  # WHERE on the probe's row alone is tested first
             return "dropped"
         if self.in_event_time and row.ts is None:
@@ -290,11 +292,23 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
         leaves_out = chance.choice([0, 0, 3, 7])
         return Map(of, chance.choice([0, 1000, 2000]), chance.choice([0, 0, 1]), leaves_out, styled())
 
+    def joined(of: Node, builds: Sequence[str] = BUILDS) -> Join:
+        return Join(
+            mapped(of) if chance.random() < 0.2 else of,
+            chance.choice(builds),
+            chance.choice(["", "LEFT "]),
+            strict=chance.random() < 0.25,
+            by_view=chance.random() < 0.5,
+            leaves_out=chance.random() < 0.25,
+            style=styled(),
+        )
+
     def rows(deep: int = 0) -> Node:
         """Rows of one or several tables, of the newest targets above all."""
         part = deep and chance.random() < 0.3
         if deep < 2 and not part and chance.random() < 0.45 - 0.2 * deep:
-            first, *more = [rows(deep + 1) for _ in range(chance.randint(2, 3))]
+            parts = [rows(deep + 1) for _ in range(chance.randint(2, 3))]
+            first, *more = [joined(part) if chance.random() < 0.3 else part for part in parts]
             first = first.of[0] if isinstance(first, Union) else first  # in brackets, it would stand in front
             if chance.random() < 0.3:
                 more.append(mapped(leaves(first)[0][0]))
@@ -315,15 +329,7 @@ def drawn(chance: random.Random, *, calm: bool = False) -> Script:
             takes = {table for table, _ in leaves(tree)}
             builds = [*BUILDS, *[each.target for each in made if each.target in versioned - takes for _ in range(2)]]
             for _ in range(chance.choice([0, 1, 1, 1, 2])):
-                tree = Join(
-                    mapped(tree) if chance.random() < 0.2 else tree,
-                    chance.choice(builds),
-                    chance.choice(["", "LEFT "]),
-                    strict=chance.random() < 0.25,
-                    by_view=chance.random() < 0.5,
-                    leaves_out=chance.random() < 0.25,
-                    style=styled(),
-                )
+                tree = joined(tree, builds)
             if chance.random() < 0.15 and not isinstance(tree, str):
                 tree = mapped(tree)
             policy = chance.choice(["quarantine", "publish", "quarantine" if calm else "block"])

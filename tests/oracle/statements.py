@@ -42,10 +42,10 @@ class Landed(NamedTuple):
 @dataclass
 class Fate:
     """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
-    `entry`: the row that was taken; None where a branch's WHERE, or UNNEST, left it out. `place`: its split, after the
-    epoch that it had come with, and offset. `first`: the epoch that took it first."""
+    `row`: what was taken; None where UNNEST, or a WHERE before it, left it out. `place`: its split, after the epoch that
+    it had come with, and offset. `first`: the epoch that took it first."""
 
-    entry: Row | None
+    row: Row | None
     number: int
     place: tuple[str, int]
     epoch: int = 0
@@ -77,15 +77,15 @@ class Model:
             for fate in self._taken(statement, plan, fates):
                 again, fate.epoch = bool(fate.epoch), plan.epoch
                 fate.first = fate.first or plan.epoch
-                if fate.entry is None:
+                if fate.row is None:
                     continue
                 if not again:
-                    self.first[statement.target].append((plan.epoch, fate.entry))
+                    self.first[statement.target].append((plan.epoch, fate.row))
                 fate.result = self._result(statement, plan, fate)
                 if isinstance(fate.result, Row):
-                    fate.result = fate.result._replace(late=fate.entry.late or plan.out_of_quarantine)
+                    fate.result = fate.result._replace(late=fate.row.late or plan.out_of_quarantine)
                 elif fate.result == "quarantined":
-                    kept = statement.mapped(fate.number, fate.entry)
+                    kept = statement.mapped(fate.number, fate.row)
                     assert kept is not None
                     quarantined.append((plan.epoch, kept))
         self.quarantined[statement.target] = quarantined
@@ -105,16 +105,17 @@ class Model:
         for number, (table, _) in enumerate(leaves(statement.tree)):
             item = plan.takes[number]
             for epoch, row, key, (split, offset), _ in self.rows[table]:
+                begin = f"{number + 1} {table}/" if statement.united else ""
                 due = self._ahead(item, epoch, row) if plan.looks_back else epoch <= item.upto and self._due(plan, row)
                 for element, entry in enumerate(statement.entries(number, row) if due else ()):
                     if (number, element, *key) not in fates:
-                        place = f"{epoch:010}/{split}", offset * 1000 + element
+                        place = f"{epoch:010}/{begin}{split}", offset * 1000 + element
                         yield fates.setdefault((number, element, *key), Fate(entry, number, place))
 
     @staticmethod
     def _may_match(plan: ReleasePlan, fate: Fate) -> bool:
         """Whether a quarantined row could ever be published: in event time, one without a time cannot."""
-        return fate.entry is not None and (plan.bounds is None or fate.entry.ts is not None)
+        return fate.row is not None and (plan.bounds is None or fate.row.ts is not None)
 
     def _due(self, plan: ReleasePlan, row: Row) -> bool:
         """Whether a row's time has come."""
@@ -137,8 +138,8 @@ class Model:
                 versions = sorted((each for each in versions if each.ts <= (row.ts or 0)), key=lambda each: each.ts)
             return versions[-1].v if versions and not versions[-1].deleted else None
 
-        assert fate.entry is not None
-        result = statement.result(fate.number, fate.entry, found, plan.on_unmatched)
+        assert fate.row is not None
+        result = statement.result(fate.number, fate.row, found, plan.on_unmatched)
         return "quarantined" if plan.discards and result != "dropped" else result
 
     def _version(self, target: str, probe: Row, pin: int, *, event: bool) -> int | None:

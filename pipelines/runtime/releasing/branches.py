@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.functions import called_where
-from tidegate.pipelines.joins.task import FURTHER
+from tidegate.pipelines.joins.task import FIRST_SEQ, FURTHER
 from tidegate.pipelines.lake.ordinals import WANTED, place_of
 from tidegate.pipelines.sql.model import Insert
 from tidegate.pipelines.sql.tree import KEPT
@@ -32,8 +32,9 @@ def through(rows: DataFrame, landed: Table, insert: Insert, number: int, instant
         "_epoch": "_epoch",
         "_split": f"concat({spark_string(insert.splits_of(number))}, _split)",
         "_offset": "_offset",
-        "_rowtime": "_rowtime" if united.watermark else "CAST(NULL AS TIMESTAMP)",
+        "_rowtime": "_rowtime" if united.watermark or insert.time == "event" else "CAST(NULL AS TIMESTAMP)",
         "_instant": f"timestamp_millis({instant}L)",
+        **({FIRST_SEQ: FIRST_SEQ} if FIRST_SEQ in rows.columns else {}),
         KEPT: "true",
         **({FURTHER: "false"} if insert.unnests else {}),
         **({WANTED: WANTED} if WANTED in rows.columns else {}),

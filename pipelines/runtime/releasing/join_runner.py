@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.commands import VERIFY
-from tidegate.pipelines.connectors.table import Table
+from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table
 from tidegate.pipelines.errors import LakeError
 from tidegate.pipelines.frames import settings
 from tidegate.pipelines.joins.release import Joining, Probe
@@ -46,7 +46,6 @@ from tidegate.pipelines.runtime.releasing.event_time import EventTimePlanner
 from tidegate.pipelines.runtime.releasing.insert_runner import TARGET_COLUMNS, InsertRunner
 from tidegate.pipelines.runtime.releasing.planner import ProcessingTimePlanner, ReleasePlanner
 from tidegate.pipelines.runtime.releasing.violations import counted
-from tidegate.pipelines.sql.tree import KEPT
 from tidegate.pipelines.text import counted as count
 from tidegate.pipelines.versions import IndexOf
 
@@ -59,7 +58,8 @@ FEW_PLACES = 500_000
 
 def columns_of(probe: Table) -> dict[str, str]:
     """The probe's columns that a quarantined row holds, with their Spark types."""
-    return {column.name: column.spark_type for column in probe.stored_columns if column.name != KEPT}
+    own = (column for column in probe.stored_columns if not column.name.startswith(RESERVED_PREFIX))
+    return {column.name: column.spark_type for column in own}
 
 
 def probe_column(probe: Table) -> dict[str, str]:
@@ -256,9 +256,18 @@ class JoinRunner(InsertRunner):
         for number, (item, stream) in enumerate(zip(plan.takes, self.probes, strict=True)):
             parts = [item.releasable.rows(spark, stream.path)] if item.parts and stream.table else []
             if plan.joined and stream.table:
-                splits = self.insert.splits_of(number)
-                own, unnests = (spark, stream.path, self.quarantine_path), self.insert.branches[number].unnests
-                parts.append(landed_again(*own, plan, number, splits, unnests=unnests))
+                branch = self.insert.branches[number]
+                again = landed_again(
+                    spark,
+                    stream.path,
+                    self.quarantine_path,
+                    plan,
+                    number,
+                    self.insert.splits_of(number),
+                    ordered=self.is_build,
+                    unnests=branch.unnests,
+                )
+                parts.append(again)
             landed = self.pipeline.table(stream.name)
             found += [through(rows, landed, self.insert, number, plan.instant) for rows in parts]
         rows = reduce(DataFrame.unionByName, found) if found else None

@@ -361,7 +361,20 @@ def _united(insert: Insert, tables: Mapping[str, Table], views: Views, again: bo
             f"SELECT {', '.join(first)}, * EXCEPT ({', '.join([*first, '_in', *(['_wanted'] if wanted else [])])}) "
             f"FROM {last}{wanted}"
         )
-    return {**steps, "_landed": " UNION ALL ".join(ends)}
+    entered = {
+        alias: ", ".join(
+            f"{spark_string(each.column)}, {quoted(insert.probe_alias)}.{quoted(each.stored)}"
+            for each in insert.entries
+            if each.alias == alias
+        )
+        for alias in dict.fromkeys(each.alias for each in insert.entries)
+    }
+    structs = [f"named_struct({fields}) AS {quoted(alias)}" for alias, fields in entered.items()]
+    return {
+        **steps,
+        "_united": " UNION ALL ".join(ends),
+        "_landed": f"SELECT {', '.join(['*', *structs])} FROM _united",
+    }
 
 
 def _unnested(of: Elements, last: str) -> dict[str, str]:
@@ -432,14 +445,18 @@ def _matched(
         steps = met_in_time(join, number, _struct(build, "_c"), changelog, views.pins[number], before)
     else:
         steps = _latest(join, number, build, views, before, least, greatest)
+    last = f"_found{number}"
+    if join.of is not None:
+        last = f"_own{number}"
+        steps[last] = f"SELECT * EXCEPT ({why}), IF({join.asked}, {why}, NULL) AS {why} FROM _found{number}"
     if join.predicate is None:
-        return {**steps, f"_chosen{number}": f"SELECT * FROM _found{number}"}
+        return {**steps, f"_chosen{number}": f"SELECT * FROM {last}"}
     predicate = called_where(f"{why} IS NULL", join.predicate)
     tested = f"CASE WHEN {why} IS NOT NULL THEN {why} WHEN NOT coalesce(({predicate}), false) THEN 'predicate' END"
     shown = f"IF({why} IS NULL, {alias}, NULL)"
     return {
         **steps,
-        f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM _found{number}",
+        f"_tested{number}": f"SELECT * EXCEPT ({why}), {tested} AS {why} FROM {last}",
         f"_chosen{number}": f"SELECT * EXCEPT ({alias}), {shown} AS {alias} FROM _tested{number}",
     }
 

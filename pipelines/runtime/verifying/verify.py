@@ -24,7 +24,7 @@ from tidegate.pipelines.clock import system_clock
 from tidegate.pipelines.commands import NextCommand, remedy
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.errors import LakeError, PlanningError
-from tidegate.pipelines.frames import as_views
+from tidegate.pipelines.frames import as_views, settings
 from tidegate.pipelines.lake import Lake, delta_log
 from tidegate.pipelines.lake import rows as lake_rows
 from tidegate.pipelines.lake.stream import Stream
@@ -59,6 +59,9 @@ from tidegate.pipelines.text import counted
 from tidegate.pipelines.text import key as shown_key
 
 EXAMPLES = 10
+
+MANY_STEPS = {"spark.sql.analyzer.maxIterations": "1000"}
+"""Spark looks through a query once for each of the steps that follow one another, of which each join has about ten."""
 
 SHOWN = 20
 """Differences, and epochs, that a person is shown."""
@@ -461,7 +464,8 @@ class Proof:
                 plans,
                 Views(views["releases"], probes, builds, pins, views["quarantine"], views["lots"]),
             )
-            return spark.sql(self._difference_sql(plans, expected, views))
+            with settings(spark, MANY_STEPS):
+                return spark.sql(self._difference_sql(plans, expected, views))
 
     def _difference_sql(self, plans: Sequence[ReleasePlan], expected: str, views: dict[str, str]) -> str:
         columns, proof = compared(self.target, self.insert), proof_names(self.insert)

@@ -9,7 +9,7 @@ from tidegate.pipelines.connectors.spec import never_signalling, ways_out
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.sql.model import Insert, ProcessInsert
 from tidegate.pipelines.sql.roles import read_back
-from tidegate.pipelines.sql.tree import Declared, Union
+from tidegate.pipelines.sql.tree import Declared
 from tidegate.pipelines.syntax.source import Source, Span
 from tidegate.pipelines.syntax.statements import InsertInto
 from tidegate.pipelines.syntax.types import quoted
@@ -104,16 +104,16 @@ class Chains:
             if isinstance(writer, ProcessInsert):
                 what = f"{of} has windows, and cannot be a build side yet: nothing says when it is complete"
                 return what, read_back(name)
-            if isinstance(scan, Union):
-                return f"{of} is the target of {scan.word}, and cannot be a build side yet", read_back(name)
-            source = scan.declared
-            if not source.is_target and never_signalling(source.spec, source.table.options):
-                ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
+            if any(branch.unnests for branch in scan.taken):
+                return f"{of} is the target of an UNNEST, and cannot be a build side yet", read_back(name)
+            for source in [leaf.declared for leaf in scan.leaves]:
                 of = source.table.name
-                what = f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when"
-                hint = f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
-                return f"{what} it is over", hint
-            above.append(source.table.name)
+                if not source.is_target and never_signalling(source.spec, source.table.options):
+                    ways = [f"'{option}' = '{value}'" for option, value in ways_out(source.spec, source.table.options)]
+                    what = f"{name} is never complete: {of}, whose rows it has, has a bounded phase and never says when"
+                    hint = f"set {' or '.join(ways)} in {of}" if ways else f"use another connector for {of}"
+                    return f"{what} it is over", hint
+                above.append(of)
         return None
 
 

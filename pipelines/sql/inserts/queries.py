@@ -177,6 +177,9 @@ class Binder:
         branches[0] = self._renamed(branches[0], None, Name("", query.span))
         self.all_read(query)
         union = united(self.source, queries, branches, base)
+        taken = [each.table for each in union.taken]
+        for build in [node.build for branch in branches for node in branch.nodes if isinstance(node, TemporalJoin)]:
+            self.chains.require_build(build.declared, taken, build.span)
         return Project(union, union.columns)
 
     def with_views(self, query: Query, around: Mapping[str, Named]) -> Mapping[str, Named]:
@@ -232,8 +235,10 @@ class Binder:
     ) -> tuple[Node, Relation]:
         """What FROM names: its rows, whose table is called `alias` in SQL, and their names."""
         self.named_once(use, [])
-        base = alias or use.name.text or None
         named = self.find(use, around)
+        base = alias or use.name.text or None
+        if base and not (top or alias) and (named or use.query):
+            base = self._base(base, False)
         if use.query is not None:
             node = self._nested(use.query, around, base)
         elif named is not None:
@@ -276,12 +281,7 @@ class Binder:
         else:
             build = self._build(named, use, base)
         self.named_once(use, relations)
-        taken = (
-            [branch.table for branch in node.scan.taken]
-            if isinstance(node.scan, Union)
-            else [node.scan.declared.table.name]
-        )
-        self.chains.require_build(build.scan.declared, taken, use.table.span)
+        self.chains.require_build(build.scan.declared, [each.table for each in node.scan.taken], use.table.span)
         right = self._relation(self._renamed(build, use.columns, use.name), use, named and named.view.name.span)
         scope = InsertScope(self.source, [*relations, right], self.functions, later)
         compiler = JoinCompiler(self.source, join, scope, right, node, build)

@@ -92,6 +92,7 @@ class InsertStatement:
             tree=tree,
             united=united,
             branches=branches,
+            entries=scan.entries,
         )
 
     def _projections(self, target: Table, outputs: Sequence[OutputColumn]) -> tuple[Projection, ...]:

@@ -36,8 +36,16 @@ UNIONS = Script(
         Statement("mixed", Join(Union(("a", Map("b", 1000, 0, 7), Map("a", 2000, 1)), "view"), "users")),
         Statement("rated", Join(Union(("c", "mixed")), "rates", "LEFT "), policy="publish"),
         Statement("plain", Union((Map("c", leaves_out=3), Union(("b", "c"))))),
+        Statement(
+            "each",
+            Join(
+                Union((Join("a", "users", "LEFT ", leaves_out=True), Union(("c", Join(Map("a", 1000, 1), "rates"))))),
+                "rates",
+                "LEFT ",
+            ),
+        ),
     ),
-    (1, 0, 2),
+    (1, 0, 2, 3),
 )
 AS_IT_COMES = Script(
     (

@@ -372,3 +372,62 @@ def test_proctime_of_a_build_is_null_where_left_join_has_no_match() -> None:
         f"INSERT INTO made SELECT c.id, u.seen FROM clicks AS c LEFT JOIN users {NOW} AS u ON u.id = c.id"
     )
     assert "(NOT (`u`.`id` IS NULL)) THEN _instant" in pipeline.inserts[0].projections[1].expression
+
+
+UNITED = (
+    ("INT", "BIGINT", "BIGINT"),
+    ("TINYINT", "SMALLINT", "SMALLINT"),
+    ("BIGINT", "DECIMAL(10, 2)", "DECIMAL(21, 2)"),
+    ("INT", "DECIMAL(38, 10)", "DECIMAL(38, 10)"),
+    ("DECIMAL(10, 2)", "DECIMAL(12, 6)", "DECIMAL(14, 6)"),
+    ("DECIMAL(38, 10)", "DECIMAL(38, 0)", None),  # Flink cuts the digits behind the point
+    ("DECIMAL(10, 2)", "DOUBLE", "DOUBLE"),
+    ("DECIMAL(10, 2)", "FLOAT", "DOUBLE"),
+    ("FLOAT", "DOUBLE", "DOUBLE"),
+    ("BIGINT", "FLOAT", "FLOAT"),
+    ("CHAR(3)", "CHAR(3)", "CHAR(3)"),
+    ("CHAR(3)", "CHAR(5)", "STRING"),  # in Flink VARCHAR(5), which has the same values
+    ("CHAR(3)", "VARCHAR(5)", "STRING"),
+    ("VARCHAR(5)", "STRING", "STRING"),
+    ("BINARY(3)", "BYTES", "BYTES"),
+    ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(6)"),
+    ("TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", None),
+    ("DATE", "TIMESTAMP(3)", None),
+    ("INT", "STRING", None),
+    ("INT", "BOOLEAN", None),
+)
+
+
+def test_the_type_of_a_column_of_a_union_is_calcite_s_or_none_where_a_value_would_be_cut() -> None:
+    for one, other, common in UNITED:
+        for left, right in ((one, other), (other, one)):
+            tables = "".join(
+                f"CREATE TABLE {name} (x {of}, n INT) WITH ('connector' = 'delta', 'path' = '/{name}');"
+                for name, of in (("a", left), ("b", right))
+            )
+            tables += "CREATE TABLE t (n INT) WITH ('connector' = 'delta', 'path' = '/t');"
+            query = "INSERT INTO t SELECT n FROM (SELECT x, n FROM a UNION ALL SELECT x, n FROM b{}) AS u"
+            if common is None:
+                with pytest.raises(SqlError, match="type clash"):
+                    compiled(query.format(""), tables)
+                continue
+            for more in ("", " UNION ALL SELECT NULL, n FROM a"):
+                (insert,) = compiled(query.format(more), tables).inserts
+                assert insert.united is not None
+                assert insert.united.columns[0].type == common, (left, right)
+
+
+def test_a_query_of_a_union_joins_for_its_own_rows_alone() -> None:
+    script = (
+        f"INSERT INTO made SELECT c.id, u.label, c.n FROM clicks AS c JOIN items {NOW} AS u ON u.id = c.item AND "
+        f"u.label <> '' WHERE c.n > 1 AND u.label <> 'x' UNION ALL SELECT id, 'a', item FROM plain"
+    )
+    (insert,) = compiled(script).inserts
+    (join,) = insert.joins
+    assert (join.of, join.keys[0].probe) == ("c", "`c`.`item`")
+    assert insert.terms[0] == ["`union`.`_kept`"]
+    assert [text.count("`_here`") for text in insert.terms[1]] == [1]
+    assert [branch.steps[0].kept is None for branch in insert.branches] == [False, True]
+    assert {(entry.column, entry.stored) for entry in insert.entries} >= {("item", "item"), ("_here", "_in")}
+    renamed = script.replace("c.", "d.").replace("AS c ", "AS d ").replace("u.", "v.").replace("AS u ", "AS v ")
+    assert insert_form(compiled(script), insert) == insert_form(compiled(renamed), compiled(renamed).inserts[0])
