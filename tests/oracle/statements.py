@@ -42,8 +42,8 @@ class Landed(NamedTuple):
 @dataclass
 class Fate:
     """What has become of a row in a statement: the epoch that took it last, and its result there (`Statement.result`).
-    `row`: what was taken; None where UNNEST, or a WHERE before it, left it out. `place`: its split, after the epoch that
-    it had come with, and offset. `first`: the epoch that took it first."""
+    `row`: what was taken; None where UNNEST, or a WHERE before it, left it out. `place`: its split, after the epoch
+    that it had come with, and offset. `first`: the epoch that took it first."""
 
     row: Row | None
     number: int
