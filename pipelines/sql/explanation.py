@@ -13,6 +13,7 @@ from tidegate.pipelines.process.windows.windowed import WindowedQuery
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, ProcessInsert
 from tidegate.pipelines.sql.processes import waits_for_flip
+from tidegate.pipelines.sql.tree import KEPT
 from tidegate.pipelines.syntax.durations import format_duration
 from tidegate.pipelines.syntax.settings import AUTO_WATERMARK_INTERVAL, NOT_NULL_ENFORCER
 from tidegate.pipelines.syntax.types import quoted, quoted_string
@@ -227,8 +228,10 @@ def _insert(pipeline: Pipeline, insert: Insert) -> str:
             times.setdefault(join.time, {})[f"{join.of or insert.probe_alias}.{join.time_column}"] = None
         shown = [f"{kind} time ({_and(times[kind])})" for kind in sorted(times)]
         lines.append(f"  time: {' and '.join(shown)}")
-    if insert.where is not None:
-        lines.append(f"  where: {insert.where}")
+    own = f"{quoted(insert.probe_alias)}.{quoted(KEPT)}"  # what the queries of its branches have left in
+    terms = [term.expression for term in insert.conditions] or [insert.where]
+    if where := [text for text in terms if text not in (None, own)]:
+        lines.append(f"  where: {' AND '.join(where)}")
     lines.append(f"  waits: {_waits(pipeline, insert)}")
     if insert.joins:
         policy = on_unmatched(target)
