@@ -26,6 +26,7 @@ BENCHMARKS = {
     "cold-tick": release.cold_tick,
     "event-tick": release.event_tick,
     "whole-tick": release.whole_tick,
+    "chain": release.chain,
     "large": release.large,
     "checks": checks.measure,
     "mysql": mysql.measure,

@@ -10,8 +10,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -19,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.measure import Figure, seconds
 from tidegate.pipelines.lake import Lake
-from tidegate.pipelines.runtime.continuous import Continuous
+from tidegate.pipelines.runtime.continuous import Continuous, Tick
 from tidegate.pipelines.runtime.epochs.position import Waiting
 from tidegate.pipelines.runtime.runner import Runner
 from tidegate.pipelines.runtime.session import start_session
@@ -59,6 +61,15 @@ CREATE TABLE click_event (user_id BIGINT, item_id BIGINT, proctime AS PROCTIME()
     'fields.user_id.min' = '1', 'fields.user_id.max' = '100000');
 """ + JOINED.format(time="proctime")
 """A second of each source is 1,000 rows."""
+CHAINED = (
+    TWO_SOURCES.replace("score INT) WITH ('", "score INT, proctime AS PROCTIME()) WITH ('")
+    + """
+;
+CREATE TABLE above (user_id BIGINT, item_id BIGINT, gender STRING, score INT) WITH ('connector' = 'delta');
+INSERT INTO above SELECT e.user_id, item_id, e.gender, u.score FROM enriched AS e
+LEFT JOIN user_info FOR SYSTEM_TIME AS OF e.proctime AS u ON e.user_id = u.user_id;
+"""
+)
 JOB = "a warm job: mapInArrow, SELECT, files"
 BUILD, TICK, LARGE = 3_000_000, 10_000, 2_000_000
 WARM_TICKS, COUNTED_TICKS, KEEP = 30, 60, timedelta(minutes=5)
@@ -125,6 +136,30 @@ def whole_tick() -> list[Figure]:
     tick, piece, job = (statistics.median(values[WARM_TICKS:]) for values in took.values())
     what = "a whole tick of --continuous, two sources and an INSERT, 1,000 rows of each"
     return [Figure(what, tick, peer=job, peer_name=JOB, aim="4"), Figure("its piece of upkeep", piece)]
+
+
+def chain() -> list[Figure]:
+    """A whole tick of two statements, of which the second joins what the first has published, in turns with that of the
+    first one alone: from where rows lie at their source to the last target, landing included."""
+    spark, now = start_session(), [1_767_225_600_000]
+    took: dict[str, list[float]] = {TWO_SOURCES: [], CHAINED: []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as runners:
+        loops = list[Continuous]()
+        for number, script in enumerate(took):
+            lake = Lake(Path(folder) / str(number))
+            runner = Runner(compile_script(script), lake, spark=lambda: spark, clock=lambda: now[0])
+            on_tick = partial(_seconds_of, took[script])
+            loops.append(Continuous(runners.enter_context(runner), every=0, on_tick=on_tick))
+        for _ in range(WARM_TICKS + COUNTED_TICKS):
+            for loop in loops:
+                loop.run(max_ticks=1)
+            now[0] += 1_000
+    one, two = (statistics.median(values[WARM_TICKS:]) for values in took.values())
+    return [Figure("a whole tick of a chain of two INSERTs", two, peer=one, peer_name="of one INSERT", aim="1.6")]
+
+
+def _seconds_of(found: list[float], tick: Tick) -> None:
+    found.append(tick.seconds)
 
 
 def _bare_job(spark: SparkSession, lake: Lake, folder: str) -> None:
