@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
 
 from tests.pipelines.runtime.grown import decoded, grown
 from tests.pipelines.runtime.handmade import HandmadeLake, no_spark, store
@@ -312,21 +312,14 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
     ids = [7] * 500 + list(range(100, 112))
     staged = stage(tmp_path, Given({"unmatched:key-absent@u": len(ids)}))
     made = HandmadeLake(tmp_path / "lake")
-    rows = {
-        "id": ids,
-        "_generation": pa.array([1] * len(ids), pa.int32()),
-        "_epoch": [2] * len(ids),
-        "_split": ["0"] * len(ids),
-        "_offset": list(range(len(ids))),
-        "_rowtime": pa.nulls(len(ids), pa.timestamp("us")),
-    }
-    clicks = Path(made.lake.table_path("clicks"))
-    write_deltalake(str(clicks), pa.table(rows))
     store(made.lake, staged.staged)
     made.judged(staged.plan)
     made.published(staged.plan)
     places = Places(made.lake.target_path(made.target), "enriched")
     insert = InsertScope("enriched", places.target, places.staged, keyed_joins(made.pipeline, made.insert, str))
+    (quarantined,) = Path(str(places.staged)).rglob("_disposition=quarantine/*.parquet")
+    probes = pa.array([{"id": number} for number in ids])
+    pq.write_table(pq.ParquetFile(quarantined).read().append_column("_probe", probes), quarantined)
 
     def growing(**given: Any) -> Problem:
         found = problems(made.lake, 3000, Scope("p", inserts=(insert,), qualified=True), **given)
@@ -337,8 +330,7 @@ def test_a_hot_key_leaves_room_for_others_where_a_quarantine_grows(tmp_path: Pat
     assert found.title.startswith("the quarantine of p/enriched grows: 512 rows in 60 min")
     assert [missed.key["id"] for missed in found.keys] == [7, *range(100, 109)]
     assert growing(shows_rows=lambda key: True, bounds=Bounds(keys=0)).keys == ()
-    for file in clicks.glob("*.parquet"):
-        file.write_bytes(b"no Parquet")
+    quarantined.write_bytes(b"no Parquet")
     assert growing(shows_rows=lambda key: True).keys == (), "keys are evidence: a problem does not wait for them"
 
 
