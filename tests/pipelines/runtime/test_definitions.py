@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.copies import kept_files
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.runtime.plays import taken_up
@@ -531,7 +532,8 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     assert lines == ["table users changes from epoch 1 on: columns name: nothing -> STRING"]
     assert definitions.added("users") == {"name"}
     on_lake = InsertOnLake(lake, definitions.pipeline, definitions.pipeline.inserts[0])
-    assert [on_lake.reads("users", generation) for generation in (1, 2)] == [False, True]
+    assert [on_lake.reads("users", generation, "build") for generation in (1, 2)] == [False, True]
+    assert not on_lake.reads("users", 2, "probe")
 
 
 TAKEN_TOO = SCRIPT.replace("gender STRING)\n", "gender STRING, p AS PROCTIME())\n").replace(
@@ -602,6 +604,23 @@ def test_a_table_whose_rows_cannot_serve_another_role_is_refused(
         taken_up(harness, BOTH_WAYS).run()
     way = "--resnapshot users" if change == "deleted" else "once more under another name"
     assert change == "no key" or way in str(refused.value)
+
+
+def test_rows_that_landed_for_one_role_are_not_taken_in_the_other_before_they_are_read_anew(harness: Harness) -> None:
+    """A crash between the plan of the new generation, which has the new role, and its first rows."""
+    harness.push("users", [USER], "-D")
+    harness.run()
+    both = taken_up(harness, BOTH_WAYS)
+    both.end_of_snapshot("clicks")
+    with dying("source.appended", owner="users"):
+        both.runner.advance("users", max_epochs=1, resnapshot=True)
+    both = taken_up(both, BOTH_WAYS)
+    both.runner.advance("clicks")
+    assert both.runner.release("met").published == ()
+    both.runner.advance("users", max_epochs=1)
+    (released,) = both.runner.release("met").published
+    assert [(item.generation, item.rows) for item in released.plan.takes] == [(2, 1)]
+    assert [(row["gender"], row["op"]) for row in both.published("met")] == [("f", "+I")]
 
 
 def test_branches_of_a_union_are_the_same_under_other_aliases_and_in_another_order_are_others() -> None:
