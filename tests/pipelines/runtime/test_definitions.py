@@ -623,6 +623,22 @@ def test_rows_that_landed_for_one_role_are_not_taken_in_the_other_before_they_ar
     assert [(row["gender"], row["op"]) for row in both.published("met")] == [("f", "+I")]
 
 
+def test_a_runner_that_began_before_a_table_got_its_other_role_takes_it_from_nobody(tmp_path: Path) -> None:
+    """It has waited for the leases of the runner that gave it, for example."""
+    planned(tmp_path, SCRIPT)
+    store(Lake(tmp_path), WatermarkRow("users", 1, 1, 0, 3, 0, True))
+    retained = SCRIPT.replace("'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 h'")
+    waited, both = definitions_of(tmp_path, retained), definitions_of(tmp_path, BOTH_WAYS)
+    waited.require()
+    both.take_up("users")
+    with pytest.raises(ConcurrentRun, match="its other role"):
+        waited.take_up("users")
+    assert [row.form["role"] for row in waited.lake.definitions.rows("users")] == ["build", "build and probe"]
+    definitions_of(tmp_path, SCRIPT).take_up("users")
+    with pytest.raises(DefinitionChanged, match="no row may go"):
+        definitions_of(tmp_path, retained).require()
+
+
 def test_branches_of_a_union_are_the_same_under_other_aliases_and_in_another_order_are_others() -> None:
     tables = "CREATE TABLE {} (id INT, n INT) WITH ('connector' = 'scripted');"
 
