@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.copies import kept_files
@@ -595,9 +595,10 @@ def test_a_table_whose_rows_cannot_serve_another_role_is_refused(
     else:
         spec = replace(CONNECTOR.spec, ordered_by_split=lambda options: True)
         monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.connector", lambda name: SimpleNamespace(spec=spec))
-        row = harness.lake.watermarks.last("clicks")
-        assert row is not None
-        store(harness.lake, replace(row, epoch=row.epoch + 1, rows=0, splits=[{}, {}]))
+        path = str(harness.lake.table_path("clicks"))
+        rows = DeltaTable(path).to_pyarrow_table()
+        place = rows.schema.get_field_index("_split")
+        write_deltalake(path, rows.set_column(place, rows.field(place), pa.array(["1"] * len(rows))), mode="append")
     if change != "split":
         harness.run()
     with pytest.raises(DefinitionChanged, match=f"(?s){why}") as refused:
