@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
-from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.registry import ordered_by_split
 from tidegate.pipelines.connectors.table import BOTH, Table
 from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.by_name import TableState
@@ -46,19 +46,18 @@ def retention_of(table: Table) -> str | None:
 def why_not_both(lake: Lake, table: Table, role: str, *, anew: bool) -> str | None:
     """Why a table that was landed in one `role` cannot serve both from here on; None if it can. `anew`: a generation
     begins, of which nothing has landed yet."""
-    spec, stream = connector(table.connector).spec, Stream(lake, table.name)
+    stream = Stream(lake, table.name)
     if not serves_both(table):
         return "it has updates"
-    newest = stream.newest
-    if newest is None or anew:
+    newest, found = stream.newest, stream.table
+    if anew:
         return None
-    logs = [stream.generation(number) for number in range(1, newest.generation + 1)]
+    logs = [stream.generation(number) for number in range(1, newest.generation + 1 if newest else 1)]
     if not all(each.removed.nothing for each in logs):
         return "retention has removed rows of it"
-    found = stream.table
-    if role == "probe" and found is not None and spec.ordered_by_split(table.options) and _several_splits(found):
+    if role == "probe" and found is not None and ordered_by_split(table) and _several_splits(found):
         return "it has rows of several splits, and keys that come in two of them were not looked for"
-    return None if role == "probe" or found is None or _inserts_alone(found) else "it has updates"
+    return None if found is None or _inserts_alone(found) else "it has updates"
 
 
 def keys_of_probe(lake: Lake, table: Table) -> frozenset[str]:

@@ -42,7 +42,6 @@ from tidegate.pipelines.runtime.stored_definitions import (
     left_behind,
     mixed_definitions,
 )
-from tidegate.pipelines.sources.scripted import CONNECTOR
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import insert_form, table_form
 from tidegate.pipelines.testing import Harness
@@ -593,8 +592,7 @@ def test_a_table_whose_rows_cannot_serve_another_role_is_refused(
     elif change == "removed":
         monkeypatch.setattr(Generation, "removed", Removed(epoch=1))
     else:
-        spec = replace(CONNECTOR.spec, ordered_by_split=lambda options: True)
-        monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.connector", lambda name: SimpleNamespace(spec=spec))
+        monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.ordered_by_split", lambda table: True)
         path = str(harness.lake.table_path("clicks"))
         rows = DeltaTable(path).to_pyarrow_table()
         place = rows.schema.get_field_index("_split")
