@@ -79,6 +79,16 @@ def comparable(tables: Iterable[Table]) -> list[Table]:
     ]
 
 
+def only_grows(table: Table) -> bool:
+    """Whether a table, or each of its parts, has inserts only."""
+    return all(connector(each.connector).spec.only_grows(each.options) for each in table.parts or (table,))
+
+
+def ordered_by_split(table: Table) -> bool:
+    """Whether the order of its versions, or of those of one of its parts, is known within a split alone."""
+    return any(connector(each.connector).spec.ordered_by_split(each.options) for each in table.parts or (table,))
+
+
 class InstalledConnectors(Mapping[str, ConnectorSpec]):
     """Every installed connector by name; its package is imported when it is first used.
 

@@ -205,6 +205,11 @@ def file_of(log: Location, version: int) -> Location:
     return log / f"{version:020}.json"
 
 
+def lacks(log: Location, version: int) -> bool:
+    """Whether a log has the version after this one, and not this one: it was lost, or has been cleaned up."""
+    return file_of(log, version + 1).is_there() and not file_of(log, version).is_there()
+
+
 def checkpoint_of(log: Location, version: int) -> Location:
     """The file of a version's checkpoint."""
     return log / f"{version:020}.checkpoint.parquet"
@@ -372,6 +377,8 @@ class _Reading:
                 raise ValueError(f"{log} has gone on by more than {most} versions")
         if self.protocol is None or self.metadata is None:
             raise ValueError(f"{log} does not say what the table is")
+        if self.version != end and lacks(log, self.version + 1):
+            raise ValueError(f"{log} has version {self.version + 2}, and no version {self.version + 1}")
         if seen(log, self.version) != self.seen:
             raise ValueError(f"{log} was cleaned up while it was read")
         return TableState(

@@ -34,6 +34,7 @@ from tidegate.pipelines.lake.by_name import (
     base_of,
     checkpoint_of,
     file_of,
+    lacks,
     name_checkpoint,
     seen,
 )
@@ -98,6 +99,13 @@ def commit(
     if left := [removal.file.path for removal in gone if removal.file.path not in table.files]:
         raise CommitFailedError(f"{left[0]} has left the table meanwhile")
     version, lines = table.version + 1, _lines(table, actions, marks or {}, note)
+    if lacks(table.log, version) and table.there():  # it would be what comes before later commits
+        raise LakeError(
+            f"the log of the table has version {version + 1}, and no version {version}",
+            where=str(table.root),
+            state="nothing was changed",
+            next_command=f"bring {table.root} back from a backup, then run the same command again",
+        )
     _put(table.log, version, ("\n".join(lines) + "\n").encode())
     _require_last(table)
     every = int(table.metadata.configuration.get("delta.checkpointInterval", CHECKPOINT_EVERY))

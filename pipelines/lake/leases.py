@@ -304,16 +304,16 @@ class Leases:
         to `reservation`."""
         owner, own = row.owner, {self.holder, reservation.holder if reservation else self.holder}
         table = self._logs.of(owner).create()
-        last = self._records.last(owner)
+        last, held = self._records.last(owner), None
         if last is not None and last.holder not in own and not last.released:
             held = _standing(self._logs, self._beats, last)
             if not held.over(self._beats.beat(self.holder)):
                 raise LeaseHeld(owner, held.describe())
         row = replace(row, epoch=last.epoch + 1 if last else 1)
         self._logs.of(owner).append_after(table, row)
-        if last is not None and last.holder not in own and not last.released:
-            with suppress(OSError):  # of one that died: without it, its other leases are as old as their records
-                self._beats.end(last.holder)
+        with suppress(OSError):  # of one that died: without it, its other leases are as old as their records
+            if held is not None and self._beats.last(held.row.holder) == held.held_at:  # else it has woken up
+                self._beats.end(held.row.holder)
         return row
 
     def _renew(self) -> None:

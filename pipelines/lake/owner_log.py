@@ -181,22 +181,26 @@ class OwnerLog:
     def put(
         self,
         table: TableState,
-        made: Sequence[AddAction],
+        made: Sequence[tuple[AddAction, pa.Table]],
         marks: Mapping[str, int] | None = None,
         gone: Sequence[Removal] = (),
     ) -> None:
-        """One commit that adds files and removes others. Raises CommitFailedError when another runner was faster; the
-        new files are deleted then."""
+        """One commit that adds files (`_written`) and removes others. Raises CommitFailedError when another runner was
+        faster; the new files are deleted then."""
         from deltalake.exceptions import CommitFailedError
 
         from tidegate.pipelines.lake.commits import commit
 
         try:
-            commit(table, [*made, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
+            actions = [action for action, _ in made]
+            commit(table, [*actions, *gone], marks=marks, listed_ms=delta_log.BRIEF_MINUTES * 60_000)
         except CommitFailedError:
-            for action in made:
+            for action, _ in made:
                 (self.path / action.path).delete()
             raise
+        for action, part in made:  # a process that was stopped before its commit finds them deleted, as dead files
+            if not (self.path / action.path).is_there():
+                self._write(action.path, part)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -245,7 +249,7 @@ class OwnerLog:
         chosen = _of_one_size(files)
         if table is None or not chosen:
             return 0
-        made: list[AddAction] = []
+        made: list[tuple[AddAction, pa.Table]] = []
         if (kind := chosen[0].kind) not in LAST_ALONE:
             rows = pa.concat_tables([_columns(self.path / file.path) for file in chosen])
             made = [self._written(kind, rows.sort_by([("epoch", "ascending")]), news=False)]
@@ -255,12 +259,13 @@ class OwnerLog:
             return 0
         return len(chosen) - len(made)
 
-    def _written(self, kind: str, part: pa.Table, *, news: bool = True) -> AddAction:
-        """A file with records of one kind, which no commit names yet; `news`: they are in no other file."""
+    def _written(self, kind: str, part: pa.Table, *, news: bool = True) -> tuple[AddAction, pa.Table]:
+        """A file with records of one kind, which no commit names yet, and these records; `news`: they are in no other
+        file."""
         from deltalake.transaction import AddAction
 
         name = f"{kind}-{uuid.uuid4().hex}.parquet"
-        size = (self.path / name).write_parquet(part, row_group_size=GROUP, compression="zstd")
+        size = self._write(name, part)
         columns = {column: part[column].to_pylist() for column in ("generation", "epoch")}
         stats = {
             "numRecords": part.num_rows,
@@ -268,7 +273,10 @@ class OwnerLog:
             "maxValues": {column: max(values) for column, values in columns.items()},
             "nullCount": {"generation": 0, "epoch": 0},
         }
-        return AddAction(name, size, {"kind": kind}, system_clock(), news, json.dumps(stats))
+        return AddAction(name, size, {"kind": kind}, system_clock(), news, json.dumps(stats)), part
+
+    def _write(self, name: str, part: pa.Table) -> int:
+        return (self.path / name).write_parquet(part, row_group_size=GROUP, compression="zstd")
 
 
 LAST_ALONE = frozenset({"lease"})

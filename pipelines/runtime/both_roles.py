@@ -10,12 +10,13 @@ import operator
 from dataclasses import replace
 from functools import reduce
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.connectors.options import CHANGELOG_RETENTION, LANDED_RETENTION
-from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.registry import ordered_by_split
 from tidegate.pipelines.connectors.table import BOTH, Table
-from tidegate.pipelines.lake import Lake, WatermarkRow
+from tidegate.pipelines.lake import Lake
 from tidegate.pipelines.lake.by_name import TableState
 from tidegate.pipelines.lake.stream import Stream
 from tidegate.pipelines.sql.compile import Pipeline
@@ -45,19 +46,18 @@ def retention_of(table: Table) -> str | None:
 def why_not_both(lake: Lake, table: Table, role: str, *, anew: bool) -> str | None:
     """Why a table that was landed in one `role` cannot serve both from here on; None if it can. `anew`: a generation
     begins, of which nothing has landed yet."""
-    spec, stream = connector(table.connector).spec, Stream(lake, table.name)
+    stream = Stream(lake, table.name)
     if not serves_both(table):
         return "it has updates"
-    newest = stream.newest
-    if newest is None or anew:
+    newest, found = stream.newest, stream.table
+    if anew:
         return None
-    logs = [stream.generation(number) for number in range(1, newest.generation + 1)]
+    logs = [stream.generation(number) for number in range(1, newest.generation + 1 if newest else 1)]
     if not all(each.removed.nothing for each in logs):
         return "retention has removed rows of it"
-    if role == "probe" and spec.ordered_by_split(table.options) and any(_splits(each.last) > 1 for each in logs):
+    if role == "probe" and found is not None and ordered_by_split(table) and _several_splits(found):
         return "it has rows of several splits, and keys that come in two of them were not looked for"
-    found = stream.table
-    return None if role == "probe" or found is None or _inserts_alone(found) else "it has updates"
+    return None if found is None or _inserts_alone(found) else "it has updates"
 
 
 def keys_of_probe(lake: Lake, table: Table) -> frozenset[str]:
@@ -73,8 +73,16 @@ def keys_of_probe(lake: Lake, table: Table) -> frozenset[str]:
     return frozenset() if found.rows().count_rows(filter=missing) else frozenset(table.primary_key)
 
 
-def _splits(row: WatermarkRow | None) -> int:
-    return 0 if row is None else len(row.splits)
+def _several_splits(table: TableState) -> bool:
+    """Whether a generation has rows of more than one split, by the rows: the log of a table without WATERMARK FOR does
+    not name its splits."""
+    found = dict[int, str]()
+    for batch in table.rows().to_batches(columns=["_generation", "_split"]):
+        pairs = pa.Table.from_batches([batch]).group_by(["_generation", "_split"]).aggregate([])
+        for number, split in zip(*(pairs[name].to_pylist() for name in ("_generation", "_split")), strict=True):
+            if found.setdefault(number, split) != split:
+                return True
+    return False
 
 
 def _inserts_alone(table: TableState) -> bool:

@@ -24,7 +24,7 @@ from tidegate.pipelines.lake import DefinitionRow, Lake
 from tidegate.pipelines.lake.delta_log import committed
 from tidegate.pipelines.lake.leases import Leases
 from tidegate.pipelines.lake.stream import Stream
-from tidegate.pipelines.runtime.both_roles import keys_of_probe, retention_of, why_not_both
+from tidegate.pipelines.runtime.both_roles import keys_of_probe, retention_of, why_not_both, with_roles_of
 from tidegate.pipelines.runtime.differences import (
     ELSEWHERE,
     NOT_THERE,
@@ -109,6 +109,13 @@ class Definitions:
         if as_of == self._passed and all(stamp(each) == self._seen.get(each, frozenset()) for each in followed):
             return
         self._passed, self._seen = None, {each: stamp(each) for each in owners}
+        if with_roles_of(self.lake, self.pipeline) is not self.pipeline:  # by this one's, it would lose that role again
+            raise ConcurrentRun(
+                "another runner has given a table of this script its other role since this one began",
+                where=str(self.lake.root),
+                state="its definition holds; this run planned nothing more",
+                next_command="run the same command again: it goes on with the table in both roles",
+            )
         found = self.differences(resnapshot)
         refused = {item.owner for item in found if item.refused}
         if refused:  # otherwise each difference is listed: a column that is renamed is one less, and one more

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.pipelines.connectors.options import QUARANTINE_RETENTION
-from tidegate.pipelines.connectors.registry import InstalledConnectors, connector
+from tidegate.pipelines.connectors.registry import InstalledConnectors, connector, only_grows
 from tidegate.pipelines.connectors.table import Table, severest_first
 from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process.engine.binding import Shape, shape_of
@@ -203,7 +203,7 @@ def _readable(pipeline: Pipeline, where: str, name: str, generator: EventTimeGen
         raise _error(where, f"{name} ({spec.name}) can only be written", "name a source")
     for problem in spec.check(with_role(table, "probe")):
         raise _error(where, f"{name}: {problem}", "mend its CREATE TABLE")
-    if not spec.only_grows(table.options):
+    if not only_grows(table):
         raise _error(where, f"{name} has updates and deletes", "a process function reads tables that only grow")
     if table.role in ("unused", "part"):
         tables = {**pipeline.tables, name: with_role(table, "probe")}

@@ -14,7 +14,7 @@ from tidegate.pipelines.connectors.options import (
     SOURCE_OPTIONS,
     find_option,
 )
-from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.registry import connector, only_grows
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Role, Table
 from tidegate.pipelines.paths import placed
@@ -97,7 +97,7 @@ def serves_both(table: Table) -> bool:
     """Whether a source's table can be a build side and a probe at once: it only grows, and its connector has it as
     either."""
     spec = connector(table.connector).spec
-    return spec.only_grows(table.options) and not _problems(spec, table, ("build", "probe"))
+    return only_grows(table) and not _problems(spec, table, ("build", "probe"))
 
 
 def _problems(spec: ConnectorSpec, table: Table, roles: Iterable[Role]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tidegate.pipelines.commands import NextCommand, either, resolving
 from tidegate.pipelines.connectors.options import OnUnmatched, on_unmatched
@@ -190,7 +190,12 @@ class InsertOnLake:
     @property
     def landed(self) -> Landed:
         """How far each of them has landed."""
-        return [stream.newest for stream in self.probes]
+        return [self.takable(stream) for stream in self.probes]
+
+    def takable(self, stream: Stream) -> WatermarkRow | None:
+        """How far a table has landed whose rows it takes; None too where the rows of that generation are not for it."""
+        row = stream.newest
+        return row if row is not None and self.reads(stream.name, row.generation, "probe") else None
 
     @property
     def is_logged(self) -> bool:
@@ -220,11 +225,12 @@ class InsertOnLake:
     def quarantine_path(self) -> Location:
         return self.lake.quarantine_path(self.target, self.insert)
 
-    def reads(self, build: str, generation: int) -> bool:
-        """Whether a generation of a build has every column that the script declares."""
-        rows = [row for row in self.lake.definitions.rows(build) if row.generation <= generation]
-        columns = {column.name for column in self.pipeline.table(build).stored_columns}
-        return not rows or columns <= set(rows[-1].form["columns"])
+    def reads(self, table: str, generation: int, role: Literal["build", "probe"]) -> bool:
+        """Whether a generation of a table serves a role, and has every column that the script declares. One that has
+        begun for another role, or with more columns, says nothing of those before it."""
+        rows = [row for row in self.lake.definitions.rows(table) if row.generation <= generation]
+        columns = {column.name for column in self.pipeline.table(table).stored_columns}
+        return not rows or (role in rows[-1].form["role"] and columns <= set(rows[-1].form["columns"]))
 
     def position(self) -> Position:
         """The newest epoch, read from the control tables alone."""

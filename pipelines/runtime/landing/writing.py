@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.connectors.protocol import ReadsAlone, Source, StoredStep, WritesFiles
-from tidegate.pipelines.connectors.registry import connector
+from tidegate.pipelines.connectors.registry import connector, only_grows
 from tidegate.pipelines.connectors.spec import REJECTED
 from tidegate.pipelines.connectors.table import Table
 from tidegate.pipelines.frames import settings
@@ -208,7 +208,7 @@ class EpochWriter:
         rows = self._rejected.apart(self.source.read(self.spark, self.stored))
         if self.table.also_probe:
             rows = rows.withColumn("_op", F.expr(_INSERTED))
-        elif self.table.role == "build" and connector(self.table.connector).spec.only_grows(self.table.options):
+        elif self.table.role == "build" and only_grows(self.table):
             rows = rows.withColumn("_op", F.expr(_LIKE_A_PROBE))
         if stored_as_delivered(self.table) and self.table.watermark is None:
             given = {field.name: field.dataType.simpleString() for field in rows.schema}

@@ -123,7 +123,7 @@ class ProcessPlanner(ReleasePlanner):
         then = {span.table: span for span in last.takes} if last is not None and last.state is not None else {}
         found = []
         for item in self.spec.inputs:
-            landed, before = Stream(self.on_lake.lake, item.table).newest, then.get(item.table)
+            landed, before = self.on_lake.takable(Stream(self.on_lake.lake, item.table)), then.get(item.table)
             if last is not None and before is None:
                 raise self._changed(f"it did not read {item.table} before")
             if landed is not None and before is not None and before.upto and landed.generation != before.generation:
@@ -145,7 +145,7 @@ class ProcessPlanner(ReleasePlanner):
 
     def _hides(self, item: ProcessInput) -> bool:
         """Whether the other inputs' time would pass over what the gate holds of this one."""
-        landed = Stream(self.on_lake.lake, item.table).newest
+        landed = self.on_lake.takable(Stream(self.on_lake.lake, item.table))
         return landed is not None and hides(self.on_lake, item.table, landed)
 
     def _flip(self, item: ProcessInput) -> int | None:
@@ -154,7 +154,7 @@ class ProcessPlanner(ReleasePlanner):
         pipeline = self.on_lake.pipeline
         if not waits_for_flip(pipeline, self.spec, item):
             return 0
-        landed = Stream(self.on_lake.lake, item.table).newest
+        landed = self.on_lake.takable(Stream(self.on_lake.lake, item.table))
         if landed is None:
             return None
         past_its_end = pipeline.table(item.table).connector == "scripted" and not has_phases(pipeline, item.table)

@@ -268,7 +268,7 @@ class ReleasePlanner(ABC):
         for row in stream.flipped:
             if build in insert.taken and (newest := stream.newest) and newest.generation != row.generation:
                 return None  # its rows are taken of the newest generation, so they meet versions of that one
-            if row.flip_epoch is not None and self.on_lake.reads(build, row.generation):
+            if row.flip_epoch is not None and self.on_lake.reads(build, row.generation, "build"):
                 pin = Pin(build, row.generation, row.epoch, row.flip_epoch)
                 if insert.time != "event":
                     return pin

@@ -210,12 +210,18 @@ def test_a_checkpoint_that_the_log_does_not_name_is_found_by_a_listing(tmp_path:
         assert by_delta_rs(tmp_path) == facts_of(now)
 
 
-def test_a_log_with_a_hole_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_log_with_a_hole_is_damaged_and_nothing_is_put_into_it(tmp_path: Path, lost: int) -> None:
+    before: TableState | None = None
     for number in range(4):
         write_deltalake(tmp_path, rows(number), mode="append")
-    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+        before = by_name.read(tmp_path) if number == lost - 1 else before
+    (tmp_path / "_delta_log" / f"{lost:020}.json").unlink()
     with pytest.raises(LakeError, match="damaged"):
         delta_log.opened(tmp_path)
+    if before is not None:
+        with pytest.raises(LakeError, match="has version 3, and no version 2"):
+            commit(before, [])
 
 
 def test_a_bound_that_python_has_no_time_for_is_not_known(tmp_path: Path) -> None:

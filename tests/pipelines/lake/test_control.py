@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import LakeError
-from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, by_name, delta_log
+from tidegate.pipelines.lake import EpochRow, Lake, StagedRow, VerdictRow, WatermarkRow, by_name, commits, delta_log
 from tidegate.pipelines.lake.control import Records
 from tidegate.pipelines.lake.leases import Leases, read_leases
 from tidegate.pipelines.lake.owner_log import OwnerLogs
@@ -193,6 +193,27 @@ def test_another_commit_in_between_makes_putting_together_give_up(
     assert table.logs.of("t").together() == 0
     assert [found.epoch for found in table.rows("t")] == [*range(1, 40), 99]
     assert len(list(Path(log.path).glob("*.parquet"))) == 40
+
+
+@pytest.mark.parametrize("step", ["a record", "compaction"])
+def test_who_was_stopped_before_a_commit_names_no_file_that_was_deleted_as_a_dead_one(
+    table: Records[EpochRow], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    _many(table, *((1, epoch, 1) for epoch in range(1, 10)))
+    log, made = table.logs.of("t"), commits.commit
+
+    def stopped(*given: Any, **more: Any) -> None:
+        assert sum(remove_dead(log.path, live_files(log.path), keep=timedelta(0), hidden=True)) == 1
+        made(*given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "commit", stopped)
+        if step == "a record":
+            table.append([row("t", 10)], application="t/plan", version=10)
+        else:
+            assert log.together() > 0
+    found = Records(OwnerLogs(table.logs.control), EpochRow).rows("t")
+    assert [each.epoch for each in found] == [*range(1, 11 if step == "a record" else 10)]
 
 
 def test_what_a_look_decodes_does_not_grow_with_the_history(

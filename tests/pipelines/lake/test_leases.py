@@ -136,6 +136,30 @@ def test_a_lease_of_another_machine_ends_with_its_time(tmp_path: Path, monkeypat
     assert [row.epoch for row in Records(logs, EpochRow).rows("clicks")] == [1]
 
 
+def test_a_runner_that_wakes_up_while_one_of_its_leases_is_taken_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.pipelines.lake.leases.machine", lambda: "elsewhere/boot/ns")
+    there = Leases(OwnerLogs(tmp_path), label="there")
+    for owner in ("clicks", "users"):
+        there.acquire(owner)
+    monkeypatch.undo()
+    logs = OwnerLogs(tmp_path)
+    here, log = Leases(logs, label="here"), logs.of("clicks")
+    later(tmp_path, there)
+    later(tmp_path)
+    taken = log.append_after
+
+    def after_it_woke(*given: Any) -> None:
+        there.renew()
+        taken(*given)
+
+    monkeypatch.setattr(log, "append_after", after_it_woke)
+    here.acquire("clicks")
+    with pytest.raises(LeaseHeld, match="on elsewhere"):
+        here.acquire("users")
+
+
 def test_who_has_no_lease_may_say_why_it_is_stuck_and_disturbs_nobody(tmp_path: Path) -> None:
     logs, others = OwnerLogs(tmp_path), OwnerLogs(tmp_path)
     holder, refused = Leases(logs, label="at work"), Leases(others, label="refused")

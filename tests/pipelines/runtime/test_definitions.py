@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.copies import kept_files
 from tests.oracle.pins import rows_of
+from tests.pipelines.runtime.crashing import dying
 from tests.pipelines.runtime.handmade import HandmadeLake, store
 from tests.pipelines.runtime.plans import release, taken
 from tests.pipelines.runtime.plays import taken_up
@@ -41,7 +42,6 @@ from tidegate.pipelines.runtime.stored_definitions import (
     left_behind,
     mixed_definitions,
 )
-from tidegate.pipelines.sources.scripted import CONNECTOR
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import insert_form, table_form
 from tidegate.pipelines.testing import Harness
@@ -531,7 +531,8 @@ def test_a_new_column_comes_with_a_new_generation_and_is_read_in_no_older_one(tm
     assert lines == ["table users changes from epoch 1 on: columns name: nothing -> STRING"]
     assert definitions.added("users") == {"name"}
     on_lake = InsertOnLake(lake, definitions.pipeline, definitions.pipeline.inserts[0])
-    assert [on_lake.reads("users", generation) for generation in (1, 2)] == [False, True]
+    assert [on_lake.reads("users", generation, "build") for generation in (1, 2)] == [False, True]
+    assert not on_lake.reads("users", 2, "probe")
 
 
 TAKEN_TOO = SCRIPT.replace("gender STRING)\n", "gender STRING, p AS PROCTIME())\n").replace(
@@ -591,17 +592,50 @@ def test_a_table_whose_rows_cannot_serve_another_role_is_refused(
     elif change == "removed":
         monkeypatch.setattr(Generation, "removed", Removed(epoch=1))
     else:
-        spec = replace(CONNECTOR.spec, ordered_by_split=lambda options: True)
-        monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.connector", lambda name: SimpleNamespace(spec=spec))
-        row = harness.lake.watermarks.last("clicks")
-        assert row is not None
-        store(harness.lake, replace(row, epoch=row.epoch + 1, rows=0, splits=[{}, {}]))
+        monkeypatch.setattr("tidegate.pipelines.runtime.both_roles.ordered_by_split", lambda table: True)
+        path = str(harness.lake.table_path("clicks"))
+        rows = DeltaTable(path).to_pyarrow_table()
+        place = rows.schema.get_field_index("_split")
+        write_deltalake(path, rows.set_column(place, rows.field(place), pa.array(["1"] * len(rows))), mode="append")
     if change != "split":
         harness.run()
     with pytest.raises(DefinitionChanged, match=f"(?s){why}") as refused:
         taken_up(harness, BOTH_WAYS).run()
     way = "--resnapshot users" if change == "deleted" else "once more under another name"
     assert change == "no key" or way in str(refused.value)
+
+
+def test_rows_that_landed_for_one_role_are_not_taken_in_the_other_before_they_are_read_anew(harness: Harness) -> None:
+    """A crash between the plan of the new generation, which has the new role, and its first rows."""
+    harness.push("users", [USER], "-D")
+    harness.run()
+    both = taken_up(harness, BOTH_WAYS)
+    both.end_of_snapshot("clicks")
+    with dying("source.appended", owner="users"):
+        both.runner.advance("users", max_epochs=1, resnapshot=True)
+    both = taken_up(both, BOTH_WAYS)
+    both.runner.advance("clicks")
+    assert both.runner.release("met").published == ()
+    both.runner.advance("users", max_epochs=1)
+    (released,) = both.runner.release("met").published
+    assert [(item.generation, item.rows) for item in released.plan.takes] == [(2, 1)]
+    assert [(row["gender"], row["op"]) for row in both.published("met")] == [("f", "+I")]
+
+
+def test_a_runner_that_began_before_a_table_got_its_other_role_takes_it_from_nobody(tmp_path: Path) -> None:
+    """It has waited for the leases of the runner that gave it, for example."""
+    planned(tmp_path, SCRIPT)
+    store(Lake(tmp_path), WatermarkRow("users", 1, 1, 0, 3, 0, True))
+    retained = SCRIPT.replace("'signals' = 'true'", "'signals' = 'true', 'changelog.retention' = '1 h'")
+    waited, both = definitions_of(tmp_path, retained), definitions_of(tmp_path, BOTH_WAYS)
+    waited.require()
+    both.take_up("users")
+    with pytest.raises(ConcurrentRun, match="its other role"):
+        waited.take_up("users")
+    assert [row.form["role"] for row in waited.lake.definitions.rows("users")] == ["build", "build and probe"]
+    definitions_of(tmp_path, SCRIPT).take_up("users")
+    with pytest.raises(DefinitionChanged, match="no row may go"):
+        definitions_of(tmp_path, retained).require()
 
 
 def test_branches_of_a_union_are_the_same_under_other_aliases_and_in_another_order_are_others() -> None:

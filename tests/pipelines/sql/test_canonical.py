@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 
 from tests.pipelines.runtime.processes import functions as fn
 from tidegate.pipelines.connectors.options import SINK_OPTIONS, SOURCE_OPTIONS
-from tidegate.pipelines.connectors.registry import InstalledConnectors
+from tidegate.pipelines.connectors.registry import InstalledConnectors, ordered_by_split
+from tidegate.pipelines.errors import PlanningError
 from tidegate.pipelines.process import EventTimeExtension
 from tidegate.pipelines.runtime.differences import compared, holds_more
 from tidegate.pipelines.sql import compile_script
 from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, statements_of, table_form
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import ProcessInsert
+from tidegate.pipelines.sql.roles import serves_both
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "definitions"
 GOLDEN = FIXTURES / "golden.json"
@@ -233,3 +236,24 @@ def test_a_build_whose_rows_are_taken_too_is_another_table_than_a_build_alone() 
     process = alone.process("told", "events", "k", timed, schema=fn.TIMED_COLUMNS, buckets=4)
     found = [table_form(each, each.table("events"))["role"] for each in (alone, both, process)]
     assert found == ["build", "build and probe", "build and probe"]
+
+
+WHOLE = """
+CREATE TABLE old (id INT, v STRING) WITH ('connector' = 'filesystem', 'path' = '/x', 'format' = '{format}');
+CREATE TABLE live (id INT, v STRING)
+    WITH ('connector' = 'kafka', 'topic' = 'a', 'properties.bootstrap.servers' = 'b', 'format' = '{format}');
+CREATE TABLE whole (id INT PRIMARY KEY NOT ENFORCED, v STRING)
+    WITH ('connector' = 'hybrid', 'hybrid.sources' = 'old, live');
+CREATE TABLE c (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen');
+CREATE TABLE t (id INT, v STRING) WITH ('connector' = 'print');
+INSERT INTO t SELECT c.id, w.v FROM c JOIN whole FOR SYSTEM_TIME AS OF c.p AS w ON w.id = c.id;
+"""
+
+
+@pytest.mark.parametrize(("format", "grows"), [("json", True), ("debezium-json", False)])
+def test_a_table_of_parts_serves_both_roles_as_its_parts_do(format: str, grows: bool) -> None:
+    pipeline = compile_script(WHOLE.format(format=format))
+    table, timed = pipeline.table("whole"), EventTimeExtension.wrap_process_function(fn.Timed())
+    assert (serves_both(table), ordered_by_split(table)) == (grows, True)
+    with nullcontext() if grows else pytest.raises(PlanningError, match="whole has updates and deletes"):
+        pipeline.process("told", "whole", "id", timed, schema=fn.TIMED_COLUMNS, buckets=4)
