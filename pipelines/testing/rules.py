@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from tidegate.pipelines.connectors.protocol import Landed, Step
+from tidegate.pipelines.connectors.registry import only_grows
 from tidegate.pipelines.connectors.spec import REJECTED, SEQ_PARTS, SOURCE_COLUMNS
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.testing.trace import Rows, StepSeen, Trace
@@ -139,9 +140,15 @@ def rows_that_change(trace: Trace) -> Found:
             if difference := _difference(timeless(seen.rows), timeless(other)):
                 yield where(seen), f"read again {how}, {difference}"
         if seen.rows is not None and seen.committed is not None:
-            names = [name for name in (*SOURCE_COLUMNS, *columns) if name != "_rowtime"]
+            names = [name for name in (*SOURCE_COLUMNS, *columns) if name not in ("_rowtime", "_op")]
+            # What only grows is stored alike, whichever its role.
+            ops = {"c": "+I", "r": "+I"} if only_grows(trace.table) else {}
             both = [
-                [{name: row.get(name) for name in names} for row in _fine(rows)] for rows in (seen.rows, seen.committed)
+                [
+                    {"_op": ops.get(row["_op"], row["_op"]), **{name: row.get(name) for name in names}}
+                    for row in _fine(rows)
+                ]
+                for rows in (seen.rows, seen.committed)
             ]
             if difference := _difference(*both):
                 yield where(seen), f"committed (by `write`, where the source has it), {difference}"

@@ -89,7 +89,7 @@ FOLLOWED: dict[str, list[str]] = {
         "pipelines/runtime/lost_commits.py:_other_lake",
     ],
     "tests/pipelines/runtime/test_backfill.py::test_a_new_snapshot_never_takes_the_history_of_what_is_out": [
-        "pipelines/runtime/releasing/event_time.py:_instead"
+        "pipelines/runtime/releasing/event_time.py:Again.instead"
     ],
     "tests/pipelines/runtime/test_landed_retention.py::": [
         "pipelines/runtime/landed_retention.py:refuse_removed_lots",

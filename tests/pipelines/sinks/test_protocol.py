@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,7 +102,7 @@ class Lake(HandmadeLake):
 
     def runner(self) -> InsertRunner:
         """A process that has just started."""
-        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None)
+        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None, named=nullcontext)
         lake = type(self.lake)(self.root)
         defined = Definitions(lake, self.pipeline, {}, lambda: 9)
         return JoinRunner(lake, self.pipeline, self.insert, free, lambda: NOTHING, lambda: 9, NOTHING, defined)
