@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 from tidegate.pipelines.connectors.protocol import Landed, Step
-from tidegate.pipelines.connectors.registry import only_grows
 from tidegate.pipelines.connectors.spec import REJECTED, SEQ_PARTS, SOURCE_COLUMNS
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.testing.trace import Rows, StepSeen, Trace
@@ -142,7 +141,7 @@ def rows_that_change(trace: Trace) -> Found:
         if seen.rows is not None and seen.committed is not None:
             names = [name for name in (*SOURCE_COLUMNS, *columns) if name not in ("_rowtime", "_op")]
             # What only grows is stored alike, whichever its role.
-            ops = {"c": "+I", "r": "+I"} if only_grows(trace.table) else {}
+            ops = {"c": "+I", "r": "+I"} if trace.spec.only_grows(trace.table.options) else {}
             both = [
                 [
                     {"_op": ops.get(row["_op"], row["_op"]), **{name: row.get(name) for name in names}}
