@@ -448,7 +448,10 @@ def _matched(
     last = f"_found{number}"
     if join.of is not None:
         last = f"_own{number}"
-        steps[last] = f"SELECT * EXCEPT ({why}), IF({join.asked}, {why}, NULL) AS {why} FROM _found{number}"
+        # Rows of another branch meet nothing, even where a key of theirs is in the build.
+        own = [alias, f"_epoch{number}", f"_seq{number}", why]
+        only = ", ".join(f"IF({join.asked}, {name}, NULL) AS {name}" for name in own)
+        steps[last] = f"SELECT * EXCEPT ({', '.join(own)}), {only} FROM _found{number}"
     if join.predicate is None:
         return {**steps, f"_chosen{number}": f"SELECT * FROM {last}"}
     predicate = called_where(f"{why} IS NULL", join.predicate)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tidegate.pipelines.connectors.table import RESERVED_PREFIX, Table, WatermarkSpec
 from tidegate.pipelines.connectors.table import Column as TableColumn
-from tidegate.pipelines.functions import called_where
+from tidegate.pipelines.functions import all_of, called_where
 from tidegate.pipelines.sql.coercion import castable, common_exact
 from tidegate.pipelines.sql.scope import storable, unused, value_of
 from tidegate.pipelines.sql.tree import (
@@ -70,10 +70,10 @@ def united(source: Source, queries: Sequence[Query], branches: Sequence[Node], a
     stored = [(column.name, f"CAST(NULL AS {column.spark_type})") for column in [*made, *extra] if not column.proctime]
     steps = list[Step]()
     for branch, own in zip(branches, filled, strict=True):
-        kept = [f"({term.expression})" for term in branch.conditions if not term.aliases & _builds(branch)]
+        kept = [term.expression for term in branch.conditions if not term.aliases & _builds(branch)]
         columns = tuple((name, own.get(name, none)) for name, none in stored)
         elements = branch.elements if isinstance(branch, Unnested) else None
-        steps.append(Step(branch.scan.alias, " AND ".join(kept) or None, columns, elements))
+        steps.append(Step(branch.scan.alias, all_of(kept) if kept else None, columns, elements))
     tables = [leaf.declared.table.name for branch in branches for leaf in branch.scan.leaves]
     owner = branches[0].scan.declared
     table = Table(" and ".join(tables), (*made, *extra), owner.table.options, watermark=spec)
