@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from tests import cases
 from tests.pipelines.runtime.crashing import meanwhile
-from tests.pipelines.sources.kafka.play import Room
+from tests.pipelines.sources.kafka.play import PROBE, Room, options_sql
 from tests.pipelines.sources.kafka.topics import Topics
-from tidegate.pipelines.errors import PlanningError, SourceError
+from tidegate.pipelines.errors import DefinitionChanged, PlanningError, SourceError
 
 
 def test_what_is_there_lands_once_then_what_comes(room: Room, topics: Topics) -> None:
@@ -358,3 +358,23 @@ def test_a_step_takes_its_share_of_every_partition(room: Room, topics: Topics) -
     done = play.advance()
     assert [(epoch.rows, epoch.flipped) for epoch in done.epochs] == [(6, False), (6, True)]
     assert sorted(play.values()) == [*range(8), *range(100, 104)]
+
+
+def test_a_probe_of_several_partitions_is_not_joined_later(room: Room, topics: Topics) -> None:
+    """Nobody has looked whether a key came in two of them: it has no watermark, so that its log names no partition."""
+    topic = topics.create(partitions=2)
+    for partition in (0, 1):
+        topics.send(topic, {"id": 1}, partition=partition)
+    options = room.given(topic, format="json")
+    probe = room.probe(options)
+    assert probe.advance().rows == 2
+    probe.harness.runner.close()
+    joined = PROBE.format(
+        columns="id BIGINT, PRIMARY KEY (id) NOT ENFORCED", kept="id BIGINT", names="id", options=options_sql(options)
+    ) + (
+        "CREATE TABLE clicks (id BIGINT, p AS PROCTIME()) WITH ('connector' = 'scripted');"
+        "CREATE TABLE met (id BIGINT) WITH ('connector' = 'scripted');"
+        "INSERT INTO met SELECT e.id FROM clicks AS c JOIN events FOR SYSTEM_TIME AS OF c.p AS e ON e.id = c.id;"
+    )
+    with pytest.raises(DefinitionChanged, match="it has rows of several splits"):
+        room.play(joined).harness.run()
