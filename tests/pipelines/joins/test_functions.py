@@ -65,7 +65,7 @@ def seen(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((row["n"], row["tenfold"], row["words"], row["share"], row["city"]) for row in rows)
 
 
-@pytest.mark.parametrize(("policy", "kind"), at_length([("publish", "LEFT"), ("quarantine", "INNER")]))
+@pytest.mark.parametrize(("policy", "kind"), at_length([("publish", "LEFT"), ("quarantine", "INNER")], fast=0))
 def test_select_on_and_where_call_functions_over_views_for_rows_that_are_still_there(
     spark: SparkSession, tmp_path: Path, policy: str, kind: str
 ) -> None:

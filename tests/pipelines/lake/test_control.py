@@ -168,14 +168,14 @@ def test_a_record_is_written_again_a_few_times_in_all(table: Records[EpochRow]) 
     _many(table, *((1, 1 + 2_000 * number, 2_000) for number in range(9)), *((2, 1 + epoch, 1) for epoch in range(3)))
     assert log.together() == 8
     (full,) = (file.path for file in log._files() if file.rows == 18_000)
-    for first in range(4, 2_004, 20):
+    for first in range(4, 604, 20):
         _many(table, *((2, epoch, 1) for epoch in range(first, first + 20)))
         _compacted(table)
     assert full in {file.path for file in log._files()}
     assert len(log._files()) <= 1 + 4 * 8
     spans = sorted(file.epochs for file in log._files() if file.generations == (2, 2))
     assert [begin for begin, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])], "no file spans another"
-    assert table.rows("t", generation=2) == [row("t", epoch, 2) for epoch in range(1, 2_004)]
+    assert table.rows("t", generation=2) == [row("t", epoch, 2) for epoch in range(1, 604)]
 
 
 def test_another_commit_in_between_makes_putting_together_give_up(

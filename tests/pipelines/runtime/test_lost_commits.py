@@ -389,6 +389,7 @@ def test_rows_that_are_released_may_be_gone(spark: SparkSession, tmp_path: Path)
     assert play.upto(100, 100) == [(2, 1)]
 
 
+@pytest.mark.thorough
 def test_rows_with_deletion_vectors_are_counted_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of a source, and of a target that a statement reads, of which another writer has deleted some."""
     through = """
