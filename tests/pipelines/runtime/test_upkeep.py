@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from deltalake.transaction import RemoveAction
 
 from tests.pipelines.runtime.grown import ROWS, decoded, grown, to_the_end, upkeep, upkeep_of
 from tidegate.pipelines.lake import Lake
+from tidegate.pipelines.lake.commits import Removal
 from tidegate.pipelines.lake.owner_log import AT_ONCE, OwnerLog
 from tidegate.pipelines.lake.records import EpochRow
 from tidegate.pipelines.lake.upkeep import REMOVED
@@ -153,11 +153,10 @@ def expired(path: Path, versions: int) -> None:
 
 def in_files_of_few_rows(log: OwnerLog, kind: str, files: int) -> None:
     """Rewrite what a log has of a kind, into many files, in one commit."""
-    stored = DeltaTable(str(log.path))
-    old = [file for file in log._files() if file.kind == kind]
+    table, known = log._now()
+    assert table is not None
+    old = [file for file in known if file.kind == kind]
     rows = pa.concat_tables([pq.ParquetFile(log.path / file.path).read() for file in old]).sort_by("epoch")
     few = rows.num_rows // files
-    added = [log._written(kind, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
-    sizes = {file.path: (log.path / file.path).size() for file in old}
-    gone = [RemoveAction(path, False, 0, size=size, partition_values={"kind": kind}) for path, size in sizes.items()]
-    stored.create_write_transaction([*added, *gone], "append", stored.schema(), partition_by=["kind"])
+    made = [log._written(kind, rows.slice(start, few)) for start in range(0, rows.num_rows, few)]
+    log.put(table, made, gone=[Removal(table.files[file.path], news=False) for file in old])
