@@ -136,6 +136,7 @@ def test_an_old_lake_is_brought_up_in_pieces_of_bounded_work(tmp_path: Path, mon
     assert most["rows"] <= 3 * 2 * CHECKPOINT + 10  # three tables of an INSERT
     assert Lake(tmp_path).staged.rows(owner) == expected
     stored = lake.ledger.last(owner)
+    assert stored is not None
     assert 3_000 - stored.epoch <= CHECKPOINT
     history = where_rows_are(lake, made.insert.id, "clicks", history_of(lake, made.pipeline, made.insert))
     assert newest_of(lake, made.insert.id, lake.target_path(made.target))[1] == history
