@@ -46,12 +46,12 @@ def retention_of(table: Table) -> str | None:
 def why_not_both(lake: Lake, table: Table, role: str, *, anew: bool) -> str | None:
     """Why a table that was landed in one `role` cannot serve both from here on; None if it can. `anew`: a generation
     begins, of which nothing has landed yet."""
-    stream = Stream(lake, table.name)
     if not serves_both(table):
         return "it has updates"
-    newest, found = stream.newest, stream.table
     if anew:
         return None
+    stream = Stream(lake, table.name)
+    newest, found = stream.newest, stream.table
     logs = [stream.generation(number) for number in range(1, newest.generation + 1 if newest else 1)]
     if not all(each.removed.nothing for each in logs):
         return "retention has removed rows of it"

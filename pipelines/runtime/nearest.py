@@ -21,7 +21,7 @@ from tidegate.pipelines.runtime.epochs import Pin, ReleasePlan
 from tidegate.pipelines.runtime.quarantine import PROBE, PROBE_PLACE, UNMATCHED, QuarantinedRow
 from tidegate.pipelines.sources.arrow_types import arrow_type
 from tidegate.pipelines.sql.compile import KeyedJoin, MissedKey, Pipeline, keyed_joins
-from tidegate.pipelines.sql.model import Insert
+from tidegate.pipelines.sql.model import Insert, splits_of
 from tidegate.pipelines.text import counted
 from tidegate.pipelines.versions import GONE, MATCH, NO_TIME, Found, Index, opened
 from tidegate.pipelines.versions.hashing import Numbers
@@ -109,8 +109,8 @@ def _placed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.
 def _timed(lake: Lake, joins: Sequence[KeyedJoin], plan: ReleasePlan, rows: pa.Table) -> pa.Table | None:
     """The rows with the time of the landed row that each of them is; None if they are gone."""
     found = list[pa.Table]()
-    for number, item in enumerate(plan.branches, 1):
-        begin = f"{number} {item.table}/" if len(plan.branches) > 1 else ""
+    for number, item in enumerate(plan.branches):
+        begin = splits_of(number, item.table) if len(plan.branches) > 1 else ""
         own = rows.filter(pc.starts_with(rows["_split"], begin))  # type: ignore[attr-defined]
         table = _stream(lake, joins, item.table).table
         if table is None or not own.num_rows:

@@ -42,6 +42,11 @@ class Projection:
     spark_type: str
 
 
+def splits_of(number: int, table: str) -> str:
+    """How the splits of a union's rows begin that are of one branch (from 0 on) and its table."""
+    return f"{number + 1} {table}/"
+
+
 @dataclass(frozen=True)
 class Insert:
     """An INSERT INTO … SELECT. `id` names a generation of it; that of the first one is the name of the statement: its
@@ -136,7 +141,7 @@ class Insert:
 
     def splits_of(self, number: int) -> str:
         """How the splits of a branch's rows begin, so that no two rows have one place; "" without branches."""
-        return f"{number + 1} {self.branches[number].table}/" if self.branches else ""
+        return splits_of(number, self.branches[number].table) if self.branches else ""
 
     def probe_table(self, tables: Mapping[str, Table]) -> Table:
         """The columns that its expressions name of the probe."""

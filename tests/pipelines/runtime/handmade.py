@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,9 @@ from tidegate.pipelines.sql.canonical import computes, digest_of, insert_form, t
 from tidegate.pipelines.sql.compile import Pipeline
 from tidegate.pipelines.sql.model import Insert, Join, Key, Projection
 from tidegate.pipelines.watermarks import MIN_TIMESTAMP
+
+FREE: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None, named=nullcontext)
+"""Leases that nobody else asks for."""
 
 
 def no_spark() -> SparkSession:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines.runtime.handmade import HandmadeLake, pipeline, store
+from tests.pipelines.runtime.handmade import FREE, HandmadeLake, pipeline, store
 from tidegate.pipelines.connectors import registry
 from tidegate.pipelines.connectors.spec import ConnectorSpec
 from tidegate.pipelines.connectors.table import Options, Table
@@ -102,10 +100,9 @@ class Lake(HandmadeLake):
 
     def runner(self) -> InsertRunner:
         """A process that has just started."""
-        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None, named=nullcontext)
         lake = type(self.lake)(self.root)
         defined = Definitions(lake, self.pipeline, {}, lambda: 9)
-        return JoinRunner(lake, self.pipeline, self.insert, free, lambda: NOTHING, lambda: 9, NOTHING, defined)
+        return JoinRunner(lake, self.pipeline, self.insert, FREE, lambda: NOTHING, lambda: 9, NOTHING, defined)
 
     def published_by(self, runner: InsertRunner) -> Published:
         done = runner.publish()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.pipelines.runtime.handmade import mark, store, verdict_of
+from tests.pipelines.runtime.handmade import FREE, mark, store, verdict_of
 from tests.pipelines.runtime.processes import functions as fn
 from tests.pipelines.runtime.processes.test_processes import SCRIPT, wrapped
 from tidegate.pipelines.errors import LakeError, PlanningError
@@ -83,10 +81,9 @@ class Log:
 
     def releasing(self) -> ProcessRunner:
         without: Any = None
-        free: Any = SimpleNamespace(holds=lambda owner: True, acquire=lambda owner: None, named=nullcontext)
         own = self.on_lake
         defined = Definitions(own.lake, own.pipeline, {}, lambda: 7)
-        return ProcessRunner(own.lake, own.pipeline, own.insert, free, without, lambda: 7, without, defined)
+        return ProcessRunner(own.lake, own.pipeline, own.insert, FREE, without, lambda: 7, without, defined)
 
     def planned(self, plan: ReleasePlan) -> None:
         store(self.lake, plan.row())
